@@ -1,0 +1,40 @@
+"""Acceleration rule: stop when consecutive steps have become alike, twice in a row."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float64
+
+from analysis.exit_rule import Side, check_common_fields
+from model.capture.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class AccelerationExit:
+    """Stops at the second loop in a row with ||step k - step k-1||_2 < threshold (arXiv 2509.23314, section 4).
+
+    The paper gives no default for the raw norm; this one is calibrated on the bundled demo.
+    """
+
+    name: ClassVar[str] = "acceleration"
+    title: ClassVar[str] = "acceleration"
+    formula: ClassVar[str] = "‖Δ⁽ᵏ⁾ − Δ⁽ᵏ⁻¹⁾‖ < τ, twice in a row"
+    source: ClassVar[str] = "arXiv 2509.23314, section 4"
+    unit: ClassVar[str] = ""
+    stops: ClassVar[Side] = "<"
+    causal: ClassVar[bool] = True
+    quantity: ClassVar[str] = ""
+    scale: ClassVar[Literal["linear", "log"]] = "log"
+    holds_first_step: ClassVar[int] = 2
+
+    threshold: float = 0.1
+    patience: int = 2
+    minimum_loops: int = 2
+
+    def __post_init__(self) -> None:
+        check_common_fields(self)
+
+    def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
+        """The acceleration, defined from k = 2."""
+        return trajectory.blocks[block].acceleration

@@ -1,0 +1,40 @@
+"""Step norm rule: stop when a loop hardly moves the state."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float64
+
+from analysis.exit_rule import Side, check_common_fields
+from model.capture.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class StepNormExit:
+    """Stops when ||x^(k) - x^(k-1)||_2 < threshold: the naive first-order rule of arXiv 2509.23314, section 4.
+
+    The literature names no default for the raw norm; this one is calibrated on the bundled demo.
+    """
+
+    name: ClassVar[str] = "step_norm"
+    title: ClassVar[str] = "step norm"
+    formula: ClassVar[str] = "‖Δ⁽ᵏ⁾‖ < τ"
+    source: ClassVar[str] = "arXiv 2509.23314, section 4"
+    unit: ClassVar[str] = ""
+    stops: ClassVar[Side] = "<"
+    causal: ClassVar[bool] = True
+    quantity: ClassVar[str] = ""
+    scale: ClassVar[Literal["linear", "log"]] = "log"
+    holds_first_step: ClassVar[int] = 1
+
+    threshold: float = 0.1
+    patience: int = 1
+    minimum_loops: int = 2
+
+    def __post_init__(self) -> None:
+        check_common_fields(self)
+
+    def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
+        """The step norm, k = 1..K."""
+        return trajectory.blocks[block].step_norm
