@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -241,6 +241,7 @@ class View:
         return self.run.trajectories[self.prompt]
 
 
+@runtime_checkable
 class ChartBuilder(Protocol):
     """One chart, one file in charts/: a frozen dataclass whose fields are the chart's own options.
 
@@ -255,7 +256,13 @@ class ChartBuilder(Protocol):
         ...
 
 
-def chart_builders() -> dict[str, type[ChartBuilder]]:
+if TYPE_CHECKING:
+    ChartBuilderClass = type[ChartBuilder]
+else:
+    ChartBuilderClass = type  # a protocol with fields cannot be asked about subclasses, so run-time checks go no deeper
+
+
+def chart_builders() -> dict[str, ChartBuilderClass]:
     """Every chart builder class by name."""
     return collect("analysis.charts")
 
@@ -286,16 +293,15 @@ def _mark_rows(panel: int, mark: Mark) -> list[dict[str, Any]]:
                 arrays[name] = array
     legend = getattr(mark, "legend", "")
     count = len(next(iter(arrays.values()))) if arrays else 0
+    # A row of a line without coordinates is the gap between two paths and no datum.
+    shown = range(count) if not isinstance(mark, Line) else np.flatnonzero(~(np.isnan(mark.x) & np.isnan(mark.y))).tolist()
     return [
         {"panel": panel, "mark": kind, "legend": legend} | {name: _plain(array[i]) for name, array in arrays.items()}
-        for i in range(count)
+        for i in shown
     ]
 
 
 def _plain(value: Any) -> Any:
     """A numpy scalar as a Python value, NaN and Inf as None."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
+    plain: Any = value.item() if isinstance(value, np.generic) else value  # pyright: ignore[reportUnknownMemberType]
+    return None if isinstance(plain, float) and not np.isfinite(plain) else plain

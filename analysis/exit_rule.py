@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -18,6 +18,7 @@ NEVER = -1
 """Stands in loop arrays where a rule does not fire, or does not cross back."""
 
 
+@runtime_checkable
 class ExitRule(Protocol):
     """Scores every loop of every token; fires at the ``patience``-th loop in a row on the stopping side.
 
@@ -45,18 +46,26 @@ class ExitRule(Protocol):
     holds_first_step: ClassVar[int]
 
     @property
-    def threshold(self) -> float: ...
+    def threshold(self) -> float:
+        """The value that a score is compared with."""
+        ...
+
     @property
-    def patience(self) -> int: ...
+    def patience(self) -> int:
+        """Scores in a row that must be on the stopping side."""
+        ...
+
     @property
-    def minimum_loops(self) -> int: ...
+    def minimum_loops(self) -> int:
+        """The first loop at which it may fire."""
+        ...
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """Row r is loop r + 1; NaN where undefined. Raises MissingReadout when the run lacks what the rule needs."""
         ...
 
 
-class MissingReadout(LookupError):
+class MissingReadout(LookupError):  # noqa: N818 - it names a state of the run, not a mistake
     """The run has no readout that a rule or chart needs; the message says which option records it."""
 
 
@@ -87,7 +96,13 @@ class Exits:
         )
 
 
-def exit_rules() -> dict[str, type[ExitRule]]:
+if TYPE_CHECKING:
+    ExitRuleClass = type[ExitRule]
+else:
+    ExitRuleClass = type  # a protocol with fields cannot be asked about subclasses, so run-time checks go no deeper
+
+
+def exit_rules() -> dict[str, ExitRuleClass]:
     """Every exit rule class by name; call one without arguments for its defaults."""
     return collect("analysis.exits")
 

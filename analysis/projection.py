@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
@@ -55,6 +55,7 @@ class Projected:
     warnings: tuple[str, ...] = ()
 
 
+@runtime_checkable
 class Projection(Protocol):
     """A map from iterates to the plane or to space; a frozen dataclass, one per file."""
 
@@ -66,7 +67,13 @@ class Projection(Protocol):
         ...
 
 
-def projections() -> dict[str, type[Projection]]:
+if TYPE_CHECKING:
+    ProjectionClass = type[Projection]
+else:
+    ProjectionClass = type  # a protocol with fields cannot be asked about subclasses, so run-time checks go no deeper
+
+
+def projections() -> dict[str, ProjectionClass]:
     """Every projection class by name."""
     return collect("analysis.projections")
 
@@ -99,9 +106,7 @@ def gather(
         wanted = [i for i, p in enumerate(trace.positions) if (positions is None or p in positions) and p not in dropped]
         for i in wanted:
             count = len(trace.loop_index)
-            rows.append(
-                (trace.states[:, i], np.full(count, trace.positions[i]), np.full(count, g), trace.loop_index)
-            )
+            rows.append((trace.states[:, i], np.full(count, trace.positions[i]), np.full(count, g), trace.loop_index))
     if dropped:
         listed = ", ".join(f"#{p}" for p in sorted(dropped))
         left.append(f"{len(dropped)} token{'s' if len(dropped) > 1 else ''} left out ({listed})")

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -12,6 +12,7 @@ from analysis.registry import collect
 from model.capture.trajectory import Run, Trajectory
 
 
+@runtime_checkable
 class Statistic(Protocol):
     """A number per token, from one trajectory. Implementations are frozen dataclasses, one per file.
 
