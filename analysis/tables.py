@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from analysis.exit_rule import NEVER, ExitRule, Exits, MissingReadout, exits
-from analysis.statistic import Statistic, statistics
+from analysis.statistic import Statistic, pooled, statistics
 from model.capture.trajectory import Run, Trajectory
 
 Row = tuple[str, ...]
@@ -92,3 +92,42 @@ def _write(path: Path, header: Row, rows: Iterable[Row]) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def overview(run: Run, rules: Sequence[ExitRule]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Two short tables to read on a terminal, each with its header: statistics per block, exits per block and rule.
+
+    Medians are pooled over all tokens of all prompts; undefined cells are empty.
+    """
+    return _statistics_overview(run), _exits_overview(run, rules)
+
+
+def _statistics_overview(run: Run) -> tuple[Row, ...]:
+    kinds = statistics()
+    rows: list[Row] = [("block", "loops K", "step norm k=2", "k=K", "relative k=K", "cosine k=K", "drift-to-loop ratio")]
+    for block, trace in enumerate(run.trajectories[0].blocks):
+        norm, relative, cosine, ratio = (
+            pooled(kinds[name], run, block).median
+            for name in ("step_norm", "relative_step_norm", "step_cosine", "drift_to_loop_ratio")
+        )
+        second = norm[1] if len(norm) > 1 else math.nan
+        cells = (second, norm[-1], relative[-1], cosine[-1], ratio[0])
+        rows.append((trace.name, str(trace.loops), *("" if math.isnan(cell) else f"{cell:.4g}" for cell in cells)))
+    return tuple(rows)
+
+
+def _exits_overview(run: Run, rules: Sequence[ExitRule]) -> tuple[Row, ...]:
+    rows: list[Row] = [("rule", "block", "threshold", "patience", "median exit loop", "exits", "never", "undefined")]
+    for rule in rules:
+        for block, trace in enumerate(run.trajectories[0].blocks):
+            try:
+                found = [exits(rule, trajectory, block) for trajectory in run.trajectories]
+            except MissingReadout:
+                continue  # said once by write_exits
+            loops = np.concatenate([part.loop[part.fired] for part in found])
+            tokens = sum(len(part.loop) for part in found)
+            undefined = sum(int((~part.defined).sum()) for part in found)
+            middle = f"{np.median(loops):g}" if len(loops) else ""
+            counts = (str(len(loops)), str(tokens - len(loops) - undefined), str(undefined))
+            rows.append((rule.name, trace.name, f"{rule.threshold:g}", str(rule.patience), middle, *counts))
+    return tuple(rows)

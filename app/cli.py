@@ -1,0 +1,193 @@
+"""The command line: the same runs, charts and tables as the page, without a browser."""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from io import TextIOWrapper
+from pathlib import Path
+from typing import NoReturn
+
+SECTIONS = ("rules", "statistics", "readouts", "projections", "charts", "architectures")
+STOPPED_BY_USER = 130
+REFUSED = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence instead of repeating the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(REFUSED, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, 2 for input that is refused, 130 when stopped by Ctrl-C.
+
+    What the commands need is imported inside them, so that ``--help`` answers at once.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode shows escapes, not a traceback
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        code = command(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return _refuse("stopped", code=STOPPED_BY_USER)
+    except BrokenPipeError:
+        # The reader (head, less) has gone. Python would complain once more while it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        return _refuse(sentence)
+
+
+def _refuse(sentence: str, *, code: int = REFUSED) -> int:
+    sys.stderr.write(f"loopscope: {sentence}\n")
+    return code
+
+
+def _sentence(error: Exception) -> str | None:
+    """What to tell the person, or None for an error that is ours."""
+    from analysis import study
+    from app.options import OptionError
+
+    if isinstance(error, (*study.KNOWN_ERRORS, OptionError)):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; give a path that can be read and written here."
+    return None
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from app.commands import run
+
+    return run(arguments)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from app.commands import export
+
+    return export(arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from app.commands import listing
+
+    return listing(arguments)
+
+
+def _app(arguments: argparse.Namespace) -> int:
+    # -P: a model.py in the folder where this was typed must not hide our package.
+    command = [sys.executable, "-P", "-m", "streamlit", "run", str(Path(__file__).resolve().parent)]
+    if arguments.port is not None:
+        command.append(f"--server.port={arguments.port}")
+    return subprocess.run(command, check=False).returncode
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="loopscope", description="See how a looped transformer moves, and where exit rules would stop it.")
+    parser.add_argument("--version", action="version", version=f"loopscope {version('loopscope')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    _run_options(commands.add_parser("run", help="run a model and write its run folder and tables"))
+    _export_options(commands.add_parser("export", help="write a chart of a run folder as PDF, SVG, PNG, CSV or JSON"))
+    listing = commands.add_parser("list", help="list rules, statistics, readouts, projections, charts, architectures")
+    listing.add_argument("section", nargs="?", choices=SECTIONS, help="only this section")
+    listing.set_defaults(command=_list)
+    app = commands.add_parser("app", help="start the page in the browser")
+    app.add_argument("--port", type=_port, help="port of the page (default: Streamlit's)")
+    app.set_defaults(command=_app)
+    return parser
+
+
+def _run_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--checkpoint", default="demo", help="demo, demo@STEP, or a path (default: demo)")
+    prompts = parser.add_mutually_exclusive_group(required=True)
+    prompts.add_argument("--prompt", action="append", metavar="TEXT", help="one prompt; repeat for several")
+    prompts.add_argument("--prompts", type=Path, metavar="FILE", help=".txt, .jsonl or .csv, one prompt per line or row")
+    prompts.add_argument("--ids", metavar="5,6,7", help="one prompt as token ids")
+    add("--loops", type=_numbers, required=True, metavar="K[,K2,..]", help="loops of every block, or one number per block")
+    add("--seed", type=int, default=0, help="seed of the initial noise (default: 0)")
+    add("--initial-state", default="trained", metavar="STATE", help="trained, zeros, normal:STD or FILE.npz (default: trained)")
+    add("--lens", default="logit,coda", metavar="LENSES", help="logit,coda or none (default: both)")
+    add("--every", type=int, default=1, metavar="N", help="store every N-th state (norms are recorded for every loop)")
+    add("--tokens", type=_range, metavar="A:B", help="store states of positions A to B-1 only")
+    add("--statistics-only", action="store_true", help="store no states")
+    add("--dtype", default="float32", help="float32, bfloat16 or float16 (default: float32)")
+    add("--device", default="cpu", help="device of the network (default: cpu)")
+    _rule_options(parser)
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the run, statistics.csv and exits.csv")
+    parser.set_defaults(command=_run)
+
+
+def _export_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--run", type=Path, required=True, metavar="DIR", help="folder that `loopscope run` wrote")
+    add("--chart", required=True, metavar="NAME", help="see `loopscope list charts`")
+    add("--prompt", type=int, default=0, metavar="I", help="prompt, from 0 (default: 0)")
+    add("--token", type=int, metavar="I", help="token position, from 0 (default: all)")
+    add("--block", type=int, default=0, metavar="G", help="looped block, from 0 (default: 0)")
+    add("--loop", type=int, metavar="K", help="loop, from 1 (default: the last)")
+    add("--statistic", metavar="NAME", help="see `loopscope list statistics`")
+    add("--dims", metavar="2|3", help="dimensions of a projection")
+    add("--projection", metavar="NAME", help="see `loopscope list projections`")
+    add("--camera", type=_camera, metavar="AZ,EL", help="degrees, for 3-D charts; write --camera=AZ,EL when AZ is negative")
+    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="any other option of the chart; repeat for several")
+    add("--other", action="append", default=[], metavar="LABEL=DIR", help="further run folder to compare with; repeat")
+    _rule_options(parser)
+    add("--venue", default="icml2024", help="icml2024, icml2024-wide or neurips2024 (default: icml2024)")
+    add("--format", default="pdf", metavar="KINDS", help="pdf,svg,png,csv,json: one or several (default: pdf)")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
+    parser.set_defaults(command=_export)
+
+
+def _rule_options(parser: argparse.ArgumentParser) -> None:
+    for option, value in (("threshold", "VALUE"), ("patience", "N"), ("minimum-loops", "N")):
+        words = option.replace("-", " ")
+        parser.add_argument(
+            f"--{option}", action="append", default=[], metavar=f"RULE={value}", help=f"{words} of an exit rule; repeat"
+        )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} was given; write whole numbers such as 8 or 8,16,8") from error
+
+
+def _range(text: str) -> tuple[int, int]:
+    try:
+        start, stop = (int(part) for part in text.split(":"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} was given; write START:STOP such as 0:16") from error
+    return start, stop
+
+
+def _camera(text: str) -> tuple[float, float]:
+    try:
+        azimuth, elevation = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} was given; write azimuth,elevation in degrees such as 120,10") from error
+    return azimuth, elevation
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} was given; a port is a number from 1 to 65535")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

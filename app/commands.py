@@ -1,0 +1,213 @@
+"""What the commands of the command line do: run, export, list."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from analysis import study
+from analysis.chart import Camera, Chart, View, chart_builders
+from analysis.exit_rule import ExitRule, exit_rules
+from analysis.projection import projections
+from analysis.prompts import parse_ids, read_prompts
+from analysis.statistic import statistics
+from analysis.tables import overview, write_exits, write_statistics
+from app.options import OptionError, filled, pairs
+from app.progress import ProgressBar
+
+STOPPED_BY_USER = 130
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run every prompt, write run folder and tables, print where they are and what they say in short.
+
+    Prompts run one by one (the noise does not depend on the company), so that Ctrl-C keeps those that are done.
+    """
+    rules = chosen_rules(arguments)
+    request = study.resolve(_request(arguments))
+    needed = study.estimate(request)
+    if not needed.fits:
+        raise study.MemoryLimit(needed.sentence())
+    arguments.out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made is known before the work, not after
+    show = ProgressBar(len(request.prompts))
+    done: list[study.Trajectory] = []
+    stopped = False
+    try:
+        for number in range(len(request.prompts)):
+            done.extend(study.run(request.for_prompt(number), progress=show.prompt(number)).trajectories)
+    except KeyboardInterrupt:
+        stopped = True
+    show.close()
+    if not done:
+        sys.stderr.write("loopscope: stopped before the first prompt was done; nothing was written.\n")
+        return STOPPED_BY_USER
+    _write_run(request, done, rules, folder=arguments.out)
+    if stopped:
+        sys.stderr.write(f"loopscope: stopped; kept {len(done)} of {len(request.prompts)} prompts.\n")
+    return STOPPED_BY_USER if stopped else 0
+
+
+def _write_run(request: study.Request, done: Sequence[study.Trajectory], rules: Sequence[ExitRule], *, folder: Path) -> None:
+    kept = replace(request, prompts=request.prompts[: len(done)])
+    result = study.Run(request=kept.to_json(), trajectories=tuple(done))
+    study.save(result, folder)
+    write_statistics(result, folder / "statistics.csv")
+    missing = write_exits(result, rules, folder / "exits.csv")
+    for sentence in missing:
+        sys.stderr.write(f"loopscope: {sentence}\n")
+    for name in ("run.json", "statistics.csv", "exits.csv"):
+        sys.stdout.write(f"{folder / name}\n")
+    for table in overview(result, rules):
+        if len(table) > 1:
+            sys.stdout.write(f"\n{aligned(table)}\n")
+
+
+def _request(arguments: argparse.Namespace) -> study.Request:
+    lenses = () if arguments.lens.strip() == "none" else tuple(lens.strip() for lens in arguments.lens.split(","))
+    for lens in lenses:
+        if lens not in get_args(study.Lens):
+            raise OptionError(f"--lens {lens} was given; choose from {', '.join(get_args(study.Lens))}, or none.")
+    if arguments.dtype not in get_args(study.Dtype):
+        raise OptionError(f"--dtype {arguments.dtype} was given; choose one of {', '.join(get_args(study.Dtype))}.")
+    return study.Request(
+        checkpoint=arguments.checkpoint,
+        prompts=_prompts(arguments),
+        loops=arguments.loops,
+        initial_state=_initial_state(arguments.initial_state),
+        seed=arguments.seed,
+        dtype=arguments.dtype,
+        device=arguments.device,
+        lenses=lenses,
+        record=study.Record(every=arguments.every, positions=arguments.tokens, states=not arguments.statistics_only),
+    )
+
+
+def _prompts(arguments: argparse.Namespace) -> tuple[study.Prompt, ...]:
+    if arguments.prompts is not None:
+        return read_prompts(arguments.prompts.name, arguments.prompts.read_bytes())
+    if arguments.ids is not None:
+        return (study.Prompt(ids=parse_ids("--ids", arguments.ids)),)
+    return tuple(study.Prompt(text=text) for text in arguments.prompt)
+
+
+def _initial_state(text: str) -> study.InitialState:
+    kind, sign, std = text.partition(":")
+    if kind == "normal":
+        try:
+            return study.InitialState("normal", std=float(std))
+        except ValueError as error:
+            if isinstance(error, study.RequestError):
+                raise
+            given = f"{text!r}" if sign else f"{text!r} without a std"
+            raise OptionError(f"--initial-state: {given} was given; write normal:STD such as normal:0.02.") from error
+    if text == "trained":
+        return study.InitialState("trained")
+    if text == "zeros":
+        return study.InitialState("zeros")
+    if text.endswith(".npz"):
+        return study.InitialState("file", path=text)
+    raise OptionError(f"--initial-state {text} was given; choose trained, zeros, normal:STD or a file ending in .npz.")
+
+
+def chosen_rules(arguments: argparse.Namespace) -> tuple[ExitRule, ...]:
+    """Every exit rule by name, with the thresholds, patiences and minimum loops that were given."""
+    kinds = exit_rules()
+    given: dict[str, dict[str, str]] = {name: {} for name in kinds}
+    for field in ("threshold", "patience", "minimum_loops"):
+        option = f"--{field.replace('_', '-')}"
+        for name, value in pairs(option, getattr(arguments, field)).items():
+            if name not in given:
+                raise OptionError(f"{option} {name}={value} was given; the rules are {', '.join(kinds)}.")
+            given[name][field] = value
+    return tuple(filled(kind, given[name], what=f"rule {name}") for name, kind in kinds.items())
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write a chart of a run folder in the formats asked for, and print the files' paths."""
+    from analysis import export as exporter
+
+    if arguments.venue not in exporter.VENUES:
+        raise OptionError(f"--venue {arguments.venue} was given; choose one of {', '.join(exporter.VENUES)}.")
+    kinds = [kind.strip() for kind in arguments.format.split(",")]
+    for kind in kinds:
+        if kind not in ("pdf", "svg", "png", "csv", "json"):
+            raise OptionError(f"--format {kind} was given; choose from pdf, svg, png, csv, json.")
+    chart = _chart(arguments)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for kind in kinds:
+        path = arguments.out / exporter.file_name(chart, kind, arguments.venue)
+        path.write_bytes(exporter.export(chart, kind=kind, venue=arguments.venue))
+        sys.stdout.write(f"{path}\n")
+    for sentence in chart.warnings:
+        sys.stderr.write(f"loopscope: {sentence}\n")
+    return 0
+
+
+def _chart(arguments: argparse.Namespace) -> Chart:
+    kinds = chart_builders()
+    if arguments.chart not in kinds:
+        raise OptionError(f"--chart {arguments.chart} was given; choose one of {', '.join(kinds)}.")
+    options = pairs("--set", arguments.set)
+    for field in ("statistic", "dims", "projection"):
+        if getattr(arguments, field) is not None:
+            options[field] = getattr(arguments, field)
+    builder = filled(kinds[arguments.chart], options, what=f"chart {arguments.chart}")
+    view = View(
+        run=study.load(arguments.run),
+        prompt=arguments.prompt,
+        token=arguments.token,
+        block=arguments.block,
+        loop=arguments.loop,
+        rules=chosen_rules(arguments),
+        others=tuple((label, study.load(Path(folder))) for label, folder in pairs("--other", arguments.other).items()),
+    )
+    loops = max(block.loops for block in view.trajectory.blocks)
+    if view.loop is not None and not 1 <= view.loop <= loops:
+        raise OptionError(f"--loop {view.loop} was given; this run has loops 1 to {loops}.")
+    chart = builder.build(view)
+    if arguments.camera is None:
+        return chart
+    if chart.camera is None:
+        raise OptionError(f"--camera was given, but this chart is flat; 3-D charts take it (chart {chart.name} with --dims 3).")
+    return chart.seen_from(Camera(*arguments.camera))
+
+
+def listing(arguments: argparse.Namespace) -> int:
+    """Print names with one line each, of one section or of all."""
+    sections: Mapping[str, Callable[[], Mapping[str, str]]] = {
+        "rules": lambda: {name: _first_line(kind) for name, kind in exit_rules().items()},
+        "statistics": lambda: {name: _first_line(type(kind)) for name, kind in statistics().items()},
+        "readouts": study.readouts,
+        "projections": lambda: {name: _first_line(kind) for name, kind in projections().items()},
+        "charts": lambda: {name: _first_line(kind) for name, kind in chart_builders().items()},
+        "architectures": study.architectures,
+    }
+    asked = sections if arguments.section is None else {arguments.section: sections[arguments.section]}
+    for number, (section, names) in enumerate(asked.items()):
+        indent = "" if arguments.section else "  "
+        if not arguments.section:
+            sys.stdout.write(f"{'' if number == 0 else chr(10)}{section}\n")
+        found = names()
+        width = max((len(name) for name in found), default=0)
+        for name, sentence in found.items():
+            sys.stdout.write(f"{indent}{name:<{width}}  {sentence}\n")
+    return 0
+
+
+def _first_line(kind: type[Any]) -> str:
+    """The first sentence of a class's docstring, which may run over several lines."""
+    return " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines of text in columns; the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
