@@ -108,9 +108,9 @@ def exit_rules() -> dict[str, ExitRuleClass]:
 
 
 def on_stopping_side(rule: ExitRule, scores: Float64[np.ndarray, "loops tokens"]) -> Bool[np.ndarray, "loops tokens"]:
-    """Where a score is defined and on the stopping side of the threshold."""
+    """Where a score is finite and on the stopping side of the threshold: an infinite one never stops anything."""
     with np.errstate(invalid="ignore"):
-        return _COMPARE[rule.stops](scores, rule.threshold) & ~np.isnan(scores)
+        return _COMPARE[rule.stops](scores, rule.threshold) & np.isfinite(scores)
 
 
 def exits_from_scores(rule: ExitRule, scores: Float64[np.ndarray, "loops tokens"]) -> Exits:
