@@ -13,6 +13,28 @@ Lens = Literal["logit", "coda"]
 # (block, entry) -> the state handed to the first loop of that block, shaped like the entry.
 InitialState = Callable[[int, Tensor], Tensor]
 
+# (block, entry, initial state): told once per block, just before its first loop.
+Observe = Callable[[int, Tensor, Tensor], None]
+
+
+def ignore(block: int, entry: Tensor, state: Tensor) -> None:
+    """The observer of a pass that nobody watches."""
+
+
+@dataclass(frozen=True)
+class InitialRule:
+    """How a family starts a block: Gaussian noise of ``std``, on top of the entry or alone; std 0 is no noise."""
+
+    std: float
+    from_entry: bool
+
+    def words(self) -> str:
+        """The rule in words, for a chart or a card."""
+        noise = f"Gaussian noise of std {self.std:.4g}"
+        if self.std == 0:
+            return "the block's entry" if self.from_entry else "zeros"
+        return f"the block's entry plus {noise}" if self.from_entry else noise
+
 
 @dataclass(frozen=True)
 class BlockSpec:
@@ -33,6 +55,7 @@ class LoopBody(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        """One loop: the state after injection in, the next iterate out."""
         for layer in self.layers:
             x = layer(x)
         return x
@@ -45,7 +68,10 @@ class LoopedNetwork(nn.Module):
         blocks: the looped blocks in the order in which they run.
         bodies: the modules to hook, one per block; one call of a body is one loop.
         width, vocabulary, context: sizes; context is the longest prompt in tokens.
+        gradient_loops: gradients flow through this many last loops of a block; None is all of them.
     """
+
+    gradient_loops: int | None = None
 
     blocks: tuple[BlockSpec, ...]
     width: int
@@ -54,12 +80,13 @@ class LoopedNetwork(nn.Module):
 
     @property
     def bodies(self) -> tuple[LoopBody, ...]:
+        """The modules to hook, one per block."""
         raise TypeError(f"{type(self).__name__} names no loop bodies")
 
     def forward(
-        self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState
+        self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState, observe: Observe = ignore
     ) -> Float[Tensor, "B T V"]:
-        """Next-token logits after ``loops[g]`` loops of block g."""
+        """Next-token logits after ``loops[g]`` loops of block g; ``observe`` is told how each block starts."""
         raise TypeError(f"{type(self).__name__} has no forward pass")
 
     def features(self, state: Float[Tensor, "B T C"], *, lens: Lens) -> Float[Tensor, "B T C"]:
@@ -72,6 +99,7 @@ class LoopedNetwork(nn.Module):
 
     @property
     def head_weight(self) -> Float[Tensor, "V C"]:
+        """The matrix that turns features into logits."""
         raise TypeError(f"{type(self).__name__} has no head")
 
 
@@ -81,7 +109,6 @@ class Architecture(Protocol):
     name: ClassVar[str]
     title: ClassVar[str]
     space: ClassVar[Space]
-    initial_state_rule: ClassVar[str]
     injection: ClassVar[str]
 
     def recognises(self, config: Mapping[str, Any], keys: frozenset[str]) -> bool:
@@ -100,6 +127,6 @@ class Architecture(Protocol):
         """Mean number of loops per block in training, None where the checkpoint does not tell."""
         ...
 
-    def default_initial_state(self, network: LoopedNetwork, config: Mapping[str, Any]) -> float | None:
-        """Std of the Gaussian the family starts from; None where it starts from the entry."""
+    def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
+        """The start that this checkpoint was trained with."""
         ...

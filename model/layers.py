@@ -20,6 +20,7 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
     def forward(self, x: Float[Tensor, "*shape width"]) -> Float[Tensor, "*shape width"]:
+        """Normalise over the last axis."""
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
 
 
@@ -33,6 +34,7 @@ class CausalAttention(nn.Module):
         self.out = nn.Linear(width, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        """Attend to the own and all earlier positions."""
         B, T, C = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -48,4 +50,5 @@ class SiluMlp(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
+        """Widen, activate, narrow."""
         return self.down(F.silu(self.up(x)))

@@ -150,3 +150,12 @@ class Request:
     def for_prompt(self, index: int) -> "Request":
         """The same request with only prompt ``index``: the unit that is run and cached."""
         return replace(self, prompts=(self.prompts[index],))
+
+
+def loops_per_block(asked: tuple[int, ...], blocks: int) -> tuple[int, ...]:
+    """One number of loops per block. Raises RequestError when the numbers given are neither one nor one per block."""
+    if len(asked) not in (1, blocks):
+        raise RequestError(
+            f"{len(asked)} numbers of loops were given; the model has {blocks} looped blocks: give 1 or {blocks}."
+        )
+    return asked * blocks if len(asked) == 1 else asked

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.architecture import LoopedNetwork
+from model.architecture import InitialState, LoopedNetwork
 from model.architectures.latent_ttc import LatentTTC
 
 DEMO_MODEL: dict[str, Any] = {
@@ -91,6 +91,15 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.learning_rate * (recipe.final_fraction + (1 - recipe.final_fraction) * cosine)
 
 
+def noise(std: float, generator: torch.Generator) -> InitialState:
+    """Fresh Gaussian noise of ``std`` for every block."""
+
+    def draw(block: int, entry: Tensor) -> Tensor:
+        return torch.randn(entry.shape, generator=generator) * std
+
+    return draw
+
+
 def windows(ids: Tensor, context: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Consecutive windows of ``context`` predictions, stride = context; the rest at the end is left out."""
     for start in range(0, len(ids) - context, context):
@@ -108,11 +117,7 @@ def cross_entropy(network: LoopedNetwork, ids: Tensor, *, loops: int, std: float
     for start in range(0, len(pairs), batch):
         x = torch.stack([a for a, _ in pairs[start : start + batch]])
         y = torch.stack([b for _, b in pairs[start : start + batch]])
-        logits = network(
-            x,
-            loops=[loops] * len(network.blocks),
-            initial_state=lambda _, entry: torch.randn(entry.shape, generator=generator) * std,
-        )
+        logits = network(x, loops=[loops] * len(network.blocks), initial_state=noise(std, generator))
         total += F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="sum").item()
         count += y.numel()
     network.train(was_training)
@@ -132,7 +137,9 @@ def save_checkpoint(network: LoopedNetwork, tokenizer: Tokenizer, folder: Path, 
 
 
 def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    matrices = [p for name, p in network.named_parameters() if p.dim() == 2 and "tokens" not in name and "positions" not in name]
+    matrices = [
+        p for name, p in network.named_parameters() if p.dim() == 2 and "tokens" not in name and "positions" not in name
+    ]
     chosen = {id(p) for p in matrices}
     others = [p for p in network.parameters() if id(p) not in chosen]
     groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -163,11 +170,8 @@ class Trainer:
         self.valid_ids = torch.tensor(self.tokenizer.encode(valid).ids)[: 64 * DEMO_MODEL["block_size"] + 1]
         family = LatentTTC()
         self.network = family.build({"model_args": DEMO_MODEL})
-        std = family.default_initial_state(self.network, {"model_args": DEMO_MODEL})
-        if std is None:
-            raise ValueError("The demo trains with noise at the start; its config names none.")
-        self.noise_std = std
-        self.network.gradient_loops = recipe.gradient_loops  # type: ignore[assignment]
+        self.noise_std = family.initial_rule({"model_args": DEMO_MODEL}).std
+        self.network.gradient_loops = recipe.gradient_loops
         self.optimizer = _optimizer(self.network, recipe)
         self.step = 0
         self._resume()
@@ -200,11 +204,7 @@ class Trainer:
         loops = sample_loops(self.recipe, len(self.network.blocks), generator)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, self.step)
-        logits = self.network(
-            x,
-            loops=loops,
-            initial_state=lambda _, entry: torch.randn(entry.shape, generator=generator) * self.noise_std,
-        )
+        logits = self.network(x, loops=loops, initial_state=noise(self.noise_std, generator))
         loss = F.cross_entropy(logits.flatten(0, 1), y.flatten())
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -233,7 +233,7 @@ class Trainer:
                 left = (self.recipe.steps - self.step) * self.recipe.batch * self.network.context / rate
                 recent = sum(losses[-50:]) / len(losses[-50:])
                 sys.stderr.write(
-                    f"\rstep {self.step}/{self.recipe.steps}  loss {recent:.3f}  {rate:,.0f} tokens/s  {left / 60:.0f} min left "
+                    f"\rstep {self.step}/{self.recipe.steps}  loss {recent:.3f}  {rate:,.0f} tokens/s  {left / 60:.0f} min "
                 )
                 sys.stderr.flush()
             if self.step in self.recipe.keep:

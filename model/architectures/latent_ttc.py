@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model.architecture import BlockSpec, InitialState, Lens, LoopBody, LoopedNetwork, Space
+from model.architecture import BlockSpec, InitialRule, InitialState, Lens, LoopBody, LoopedNetwork, Observe, Space, ignore
 from model.layers import CausalAttention, LayerNorm, SiluMlp, rms_norm
 
 
@@ -36,7 +36,7 @@ class _Config:
 
 
 def _read_config(config: Mapping[str, Any]) -> _Config:
-    args = config["model_args"] if "model_args" in config else config
+    args = config.get("model_args", config)
     missing = [name for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "loop_groups") if name not in args]
     if missing:
         raise ValueError(f"The latent_ttc config has no {', '.join(missing)}; it needs all of them in model_args.")
@@ -81,9 +81,6 @@ class _Layer(nn.Module):
 
 
 class _Network(LoopedNetwork):
-    # Gradients flow through this many last loops of a block; training sets it, None is all.
-    gradient_loops: int | None = None
-
     def __init__(self, config: _Config) -> None:
         super().__init__()
         self.config = config
@@ -101,33 +98,34 @@ class _Network(LoopedNetwork):
     def _initialise(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=math.sqrt(2 / (5 * self.width)))
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
+        bias: nn.Parameter | None = getattr(module, "bias", None)
+        if bias is not None:
+            nn.init.zeros_(bias)
 
     @property
     def bodies(self) -> tuple[LoopBody, ...]:
         return tuple(stage for stage in self.stages if isinstance(stage, LoopBody))
 
     def forward(
-        self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState
+        self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState, observe: Observe = ignore
     ) -> Float[Tensor, "B T V"]:
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         x = x * math.sqrt(self.width)
         block = 0
         for stage in self.stages:
             if isinstance(stage, LoopBody):
-                x = self._loop(stage, x, loops=loops[block], start=initial_state(block, x))
+                # A single loop is a plain pass: neither noise nor adapter.
+                start = x if loops[block] == 1 else initial_state(block, x)
+                observe(block, x, start)
+                x = stage(x) if loops[block] == 1 else self._loop(stage, x, loops=loops[block], state=start)
                 block += 1
             else:
                 x = stage(x)
         return self.norm(x) @ self.head_weight.T
 
     def _loop(
-        self, body: LoopBody, entry: Float[Tensor, "B T C"], *, loops: int, start: Float[Tensor, "B T C"]
+        self, body: LoopBody, entry: Float[Tensor, "B T C"], *, loops: int, state: Float[Tensor, "B T C"]
     ) -> Float[Tensor, "B T C"]:
-        if loops == 1:  # a plain pass: neither noise nor adapter
-            return body(entry)
-        state = start
         first_with_gradient = 1 if self.gradient_loops is None else loops - self.gradient_loops + 1
         for loop in range(1, loops + 1):
             with torch.set_grad_enabled(torch.is_grad_enabled() and loop >= first_with_gradient):
@@ -184,7 +182,6 @@ class LatentTTC:
     name: ClassVar[str] = "latent_ttc"
     title: ClassVar[str] = "Two-scale looped GPT"
     space: ClassVar[Space] = "raw"
-    initial_state_rule: ClassVar[str] = "Gaussian noise per block (adapter models), else the block's entry"
     injection: ClassVar[str] = "adapter([entry; state]) before every loop, or entry + state from loop 2 on"
 
     def recognises(self, config: Mapping[str, Any], keys: frozenset[str]) -> bool:
@@ -223,7 +220,7 @@ class LatentTTC:
         mean = config.get("training", {}).get("mean_loops")
         return None if mean is None else float(mean)
 
-    def default_initial_state(self, network: LoopedNetwork, config: Mapping[str, Any]) -> float | None:
-        """Noise std of adapter models with a positive noise scale; without an adapter, the entry."""
+    def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
+        """Noise alone in adapter models; the entry, plus noise if any, without an adapter or with noise scale 0."""
         read = _read_config(config)
-        return read.noise_std if read.concat and read.noise_scale > 0 else None
+        return InitialRule(std=read.noise_std, from_entry=not read.concat or read.noise_scale == 0)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, Shaped
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 FORMAT = 1
 Mode = Literal["post hoc", "live"]
@@ -175,13 +175,14 @@ def save_trajectory(trajectory: Trajectory, path: Path) -> None:
 def load_trajectory(path: Path) -> Trajectory:
     """Read what ``save_trajectory`` wrote. Raises RunFormatError when the file is damaged or of another kind."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
+        reader: Any = safe_open(path, framework="numpy")  # the library has no types
+        with reader as file:
+            metadata: Mapping[str, str] = file.metadata() or {}
             if metadata.get("format") != str(FORMAT):
                 found = metadata.get("format", "none")
                 raise RunFormatError(f"{path.name} has run format {found}; this version reads {FORMAT}.")
             header = json.loads(metadata["trajectory"])
-            arrays: dict[str, np.ndarray] = {name: file.get_tensor(name) for name in file.keys()}
+            arrays: dict[str, np.ndarray] = {name: file.get_tensor(name) for name in list(file.keys())}
         return _assemble(header, arrays)
     except RunFormatError:
         raise

@@ -1,0 +1,231 @@
+"""The only doors to the torch side: run, inspect, tokenize, save, load.
+
+Each door that needs torch imports it inside, because torch takes seconds to import and the app paints a
+bundled run before that.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from analysis.chart import ChartError
+from analysis.exit_rule import MissingReadout
+from analysis.projection import ProjectionError
+from analysis.prompts import PromptError
+from model.capture.trajectory import Run, RunFormatError, Trajectory, load_run, save_run
+from model.card import Card
+from model.locate import DEMO_FOLDER, CheckpointError, canonical, demo_names, digest, locate
+from model.memory import Estimate, MemoryLimit, estimate_request
+from model.noise import initial_state_digest
+from model.request import (
+    MAX_LOOPS,
+    Dtype,
+    InitialKind,
+    InitialState,
+    Lens,
+    Prompt,
+    Record,
+    Request,
+    RequestError,
+    loops_per_block,
+)
+from model.tokenizer import labels, load_tokenizer, prompt_ids
+
+__all__ = [
+    "KNOWN_ERRORS",
+    "MAX_LOOPS",
+    "Cancelled",
+    "Card",
+    "CheckpointError",
+    "Dtype",
+    "Estimate",
+    "InitialKind",
+    "InitialState",
+    "Lens",
+    "MemoryLimit",
+    "Prompt",
+    "Record",
+    "Request",
+    "RequestError",
+    "Run",
+    "RunFormatError",
+    "Trajectory",
+    "architectures",
+    "bundled_others",
+    "bundled_request",
+    "card",
+    "checkpoints",
+    "estimate",
+    "load",
+    "readouts",
+    "resolve",
+    "run",
+    "save",
+    "tokenize",
+]
+
+Progress = Callable[[str, float], None]
+Cancel = Callable[[], bool]
+
+
+class Cancelled(RuntimeError):
+    """The run was cancelled before it was complete."""
+
+
+KNOWN_ERRORS: tuple[type[Exception], ...] = (
+    Cancelled,
+    ChartError,
+    CheckpointError,
+    MemoryLimit,
+    MissingReadout,
+    ProjectionError,
+    PromptError,
+    RequestError,
+    RunFormatError,
+)
+"""Exceptions whose message is a sentence for the person at the screen."""
+
+
+def checkpoints() -> tuple[str, ...]:
+    """Names of the bundled checkpoints, in order of training; ``demo`` means the last."""
+    return demo_names()
+
+
+def card(checkpoint: str) -> Card:
+    """What a checkpoint is, from its headers. Bundled ones are read from their index, without torch."""
+    located = locate(checkpoint)
+    bundled = _bundled_cards().get(canonical(checkpoint))
+    if bundled is not None and bundled.digest == digest(located):
+        return bundled
+    from model.checkpoint import card as read_card  # torch: only its families can tell what the tensors are
+
+    return read_card(checkpoint)
+
+
+def tokenize(checkpoint: str, text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Token ids of a text and their readable labels."""
+    tokenizer = load_tokenizer(locate(checkpoint), card(checkpoint).vocabulary)
+    ids = tokenizer.encode(text)
+    return ids, labels(tokenizer, ids)
+
+
+def resolve(request: Request) -> Request:
+    """The request with its checkpoint's one name and the digests of all files it reads.
+
+    Raises CheckpointError or RequestError when a file is not there or has changed since the request was made.
+    """
+    located = locate(request.checkpoint)
+    found = digest(located)
+    if request.digest and request.digest != found:
+        raise CheckpointError(
+            f"The files of {request.checkpoint} are not those this request was made with "
+            f"(digest {found[:12]}, expected {request.digest[:12]}); drop the digest to run the files that are here."
+        )
+    state = request.initial_state
+    if state.kind == "file" and state.path is not None:
+        state = replace(state, digest=initial_state_digest(state.path))
+    return replace(request, checkpoint=canonical(request.checkpoint), digest=found, initial_state=state)
+
+
+def estimate(request: Request) -> Estimate:
+    """Memory that a run takes, from sizes alone.
+
+    Raises RequestError as the run itself would when prompt or loops do not suit the checkpoint.
+    """
+    found = card(request.checkpoint)
+    tokenizer = None
+    if any(prompt.text is not None for prompt in request.prompts):
+        tokenizer = load_tokenizer(locate(request.checkpoint), found.vocabulary)
+    lengths = [len(prompt_ids(prompt, tokenizer, found.vocabulary, found.context)) for prompt in request.prompts]
+    loops_per_block(request.loops, len(found.block_names))
+    return estimate_request(request, found, lengths)
+
+
+def run(request: Request, *, progress: Progress | None = None, cancel: Cancel | None = None) -> Run:
+    """Run the model as the request says, or give the bundled run of an equal request without importing torch.
+
+    ``progress`` is told a stage and a fraction; ``cancel`` is asked between loops and stops the run with Cancelled.
+    """
+    request = resolve(request)
+    bundled = _bundled_runs().get(request.key())
+    if bundled is not None:
+        return load_run(bundled)
+    from model import runner  # torch: the network itself runs here
+
+    try:
+        return runner.run(
+            request,
+            progress=progress if progress is not None else lambda stage, fraction: None,
+            cancel=cancel if cancel is not None else lambda: False,
+        )
+    except runner.Cancelled as error:
+        raise Cancelled(str(error)) from error
+
+
+def save(run: Run, folder: Path) -> None:
+    """Write a run folder: run.json and one .safetensors file per prompt."""
+    save_run(run, folder)
+
+
+def load(folder: Path) -> Run:
+    """Read a run folder. Raises RunFormatError with a sentence when it cannot be read."""
+    return load_run(folder)
+
+
+def readouts() -> dict[str, str]:
+    """Readout quantities and what they are."""
+    from model.capture.readout import readouts as kinds  # torch: readouts are computed where the model runs
+
+    return {name: _first_line(kind) for name, kind in kinds().items()}
+
+
+def architectures() -> dict[str, str]:
+    """Network families and what they are."""
+    from model.families import architectures as families  # torch: a family's file holds its network
+
+    return {name: _first_line(type(family)) for name, family in families().items()}
+
+
+def _first_line(kind: type[Any]) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0]
+
+
+def bundled_request() -> Request:
+    """The request of the run that the app opens on. Raises CheckpointError when the demo's runs are missing."""
+    return Request.from_json(_first_run().request)
+
+
+def _first_run() -> Run:
+    folder = DEMO_FOLDER / "runs" / "first"
+    if not folder.is_dir():
+        raise CheckpointError("The bundled demo run is missing; build it with `make demo-runs`.")
+    return load_run(folder)
+
+
+@lru_cache(maxsize=1)
+def bundled_others() -> tuple[tuple[str, Run], ...]:
+    """Statistics of every bundled checkpoint on the first screen's prompt: (``step N``, run), in order of training."""
+    folders = {name: DEMO_FOLDER / "runs" / name.replace("demo@", "step-") for name in demo_names()}
+    return tuple((name.replace("demo@", "step "), load_run(folder)) for name, folder in folders.items() if folder.is_dir())
+
+
+@lru_cache(maxsize=1)
+def _bundled_runs() -> dict[str, Path]:
+    """Request key -> folder of a run that comes with the project."""
+    found: dict[str, Path] = {}
+    for path in sorted((DEMO_FOLDER / "runs").glob("*/run.json")):
+        request = Request.from_json(json.loads(path.read_text(encoding="utf-8"))["request"])
+        found[request.key()] = path.parent
+    return found
+
+
+@lru_cache(maxsize=1)
+def _bundled_cards() -> dict[str, Card]:
+    path = DEMO_FOLDER / "cards.json"
+    if not path.is_file():
+        return {}
+    cards: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return {name: replace(Card(**values), block_names=tuple(values["block_names"])) for name, values in cards.items()}

@@ -1,0 +1,210 @@
+"""Decode iterates into readouts: the vocabulary is walked in chunks, no loops x tokens x vocabulary array is made."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor
+
+VOCABULARY_CHUNK = 4096
+_CELLS = 4_000_000  # loops x tokens x vocabulary entries held at once, in float64 about 32 MB an array
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A few tokens' features at every loop, and what follows them.
+
+    Attributes:
+        features: what the head reads, loops 1..K, float32. head: its weight, any dtype.
+        targets: id of the true next token; -1 where there is none.
+        exact: dtype of the reductions, float64 where the device has it.
+    """
+
+    features: Float[Tensor, "loops tokens width"]
+    head: Float[Tensor, "vocabulary width"]
+    targets: Int64[Tensor, " tokens"]
+    exact: torch.dtype
+
+    @cached_property
+    def to_next(self) -> Float[Tensor, "steps tokens width"]:
+        """Change of the features from each loop to the next, taken before the head so that small ones survive."""
+        return self.features[1:] - self.features[:-1]
+
+    @cached_property
+    def to_last(self) -> Float[Tensor, "loops tokens width"]:
+        """Change of the features from each loop to the last."""
+        return self.features[-1:] - self.features
+
+
+class Chunk:
+    """A stretch of the vocabulary: log-probabilities of every loop and token, and the logit changes on demand."""
+
+    def __init__(self, batch: Batch, start: int, stop: int) -> None:
+        self._batch = batch
+        self._weight = batch.head[start:stop].to(torch.float32)
+        self.start, self.stop = start, stop
+        self.logits: Tensor = (batch.features @ self._weight.T).to(batch.exact)
+        self.log_p: Tensor = self.logits
+
+    def normalise(self, log_z: Float[Tensor, "loops tokens"]) -> None:
+        """Turn logits into log-probabilities, given the log of the sum over the whole vocabulary."""
+        self.log_p = self.logits - log_z[..., None]
+
+    @cached_property
+    def p(self) -> Float[Tensor, "loops tokens entries"]:
+        """Probabilities."""
+        return self.log_p.exp()
+
+    @cached_property
+    def to_next(self) -> Float[Tensor, "steps tokens entries"]:
+        """Change of the logits from each loop to the next."""
+        return (self._batch.to_next @ self._weight.T).to(self._batch.exact)
+
+    @cached_property
+    def to_last(self) -> Float[Tensor, "loops tokens entries"]:
+        """Change of the logits from each loop to the last."""
+        return (self._batch.to_last @ self._weight.T).to(self._batch.exact)
+
+
+class Readout(Protocol):
+    """One decoded quantity, one file in readouts/: made per batch, fed every chunk ``turns`` times, then asked.
+
+    Attributes:
+        name: the quantity. title, unit: words for a person. first_loop: first loop at which it is defined.
+        turns: how often it walks the vocabulary.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    unit: ClassVar[str]
+    first_loop: ClassVar[int]
+    turns: ClassVar[int]
+
+    def __init__(self, batch: Batch) -> None: ...
+
+    def take(self, chunk: Chunk, turn: int) -> None:
+        """Add one stretch of the vocabulary; ``turn`` counts from 0."""
+        ...
+
+    def result(self) -> dict[str, Shaped[Tensor, "loops tokens *n"]]:
+        """Arrays by quantity, row r is loop r + 1; NaN where undefined."""
+        ...
+
+
+def readouts() -> dict[str, type[Readout]]:
+    """Every readout class by name, from the files in readouts/."""
+    from . import readouts as package  # relative, so that it works under both import names
+
+    found: dict[str, type[Readout]] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        classes = [
+            v for k, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__ and k[0] != "_"
+        ]
+        if len(classes) != 1:
+            raise TypeError(f"{module.__name__} must define exactly one public class; it defines {len(classes)}.")
+        kind = cast("type[Readout]", classes[0])
+        found[kind.name] = kind
+    return dict(sorted(found.items()))
+
+
+@torch.inference_mode()
+def decode(
+    features: Float[Tensor, "loops tokens width"],
+    head: Float[Tensor, "vocabulary width"],
+    targets: Int64[Tensor, " tokens"],
+    *,
+    quantities: Sequence[type[Readout]],
+    between: Callable[[], Any] = lambda: None,
+) -> dict[str, Shaped[np.ndarray, "loops tokens *n"]]:
+    """All quantities of one block through one lens; float32, ids int64 (-1 where the state is not finite).
+
+    ``between`` is called between batches of tokens and may raise to stop.
+    """
+    loops, tokens, _ = features.shape
+    exact = torch.float32 if features.device.type == "mps" else torch.float64
+    at_once = max(1, _CELLS // (loops * min(len(head), VOCABULARY_CHUNK)))
+    parts: list[dict[str, Tensor]] = []
+    for start in range(0, tokens, at_once):
+        between()
+        stop = min(tokens, start + at_once)
+        batch = Batch(features[:, start:stop].to(torch.float32), head, targets[start:stop], exact)
+        parts.append(_decode_batch(batch, quantities))
+    return {name: _to_numpy(torch.cat([part[name] for part in parts], dim=1)) for name in parts[0]}
+
+
+def _to_numpy(values: Tensor) -> np.ndarray:
+    return values.cpu().numpy() if values.dtype == torch.int64 else values.to(torch.float32).cpu().numpy()
+
+
+def _decode_batch(batch: Batch, quantities: Sequence[type[Readout]]) -> dict[str, Tensor]:
+    # A vocabulary of one chunk is multiplied once, a larger one anew in every turn: memory before time.
+    walk = list(_chunks(batch)) if len(batch.head) <= VOCABULARY_CHUNK else None
+    log_z = _log_normaliser(walk or _chunks(batch))
+    running = [kind(batch) for kind in quantities]
+    for turn in range(max(readout.turns for readout in running)):
+        for chunk in walk or _chunks(batch):
+            chunk.normalise(log_z)
+            for readout in running:
+                if turn < readout.turns:
+                    readout.take(chunk, turn)
+    results: dict[str, Tensor] = {}
+    for readout in running:
+        results |= readout.result()
+    finite = batch.features.isfinite().all(dim=-1)
+    return {name: _blank(values, finite) for name, values in results.items()}
+
+
+def _blank(values: Tensor, finite: Tensor) -> Tensor:
+    keep = finite.reshape(finite.shape + (1,) * (values.dim() - 2))
+    return torch.where(keep, values, -1 if values.dtype == torch.int64 else torch.nan)
+
+
+def _chunks(batch: Batch) -> Iterator[Chunk]:
+    entries = len(batch.head)
+    for start in range(0, entries, VOCABULARY_CHUNK):
+        yield Chunk(batch, start, min(entries, start + VOCABULARY_CHUNK))
+
+
+def _log_normaliser(chunks: Iterable[Chunk]) -> Float[Tensor, "loops tokens"]:
+    parts = [torch.logsumexp(chunk.logits, dim=-1) for chunk in chunks]
+    return torch.logsumexp(torch.stack(parts), dim=0)
+
+
+class RunningKL:
+    """KL(p || q) in nats where the logits of q are those of p plus d: log(1 + E_p[expm1(x) - x]), x = d - E_p[d].
+
+    Exact for tiny divergences, where subtracting log-probabilities leaves rounding only; never negative.
+    Takes two turns: the mean of d under p, then the excess.
+    """
+
+    def __init__(self) -> None:
+        self._mean: Tensor | None = None
+        self._excess: Tensor | None = None
+
+    def take(self, p: Float[Tensor, "rows tokens entries"], d: Float[Tensor, "rows tokens entries"], *, turn: int) -> None:
+        """Add a stretch of the vocabulary: probabilities under p, and logit changes from p to q."""
+        if turn == 0:
+            part = (p * d).sum(dim=-1)
+            self._mean = part if self._mean is None else self._mean + part
+            return
+        assert self._mean is not None, "turn 0 comes first"
+        part = (p * _expm1_excess(d - self._mean[..., None])).sum(dim=-1)
+        self._excess = part if self._excess is None else self._excess + part
+
+    def value(self) -> Float[Tensor, "rows tokens"]:
+        """The divergence."""
+        assert self._excess is not None, "both turns come first"
+        return torch.log1p(self._excess)
+
+
+def _expm1_excess(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """expm1(x) - x >= 0, by its series where the subtraction would cancel."""
+    series = x * x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x / 720))))
+    return torch.where(x.abs() < 0.03, series, torch.expm1(x) - x)

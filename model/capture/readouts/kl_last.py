@@ -1,0 +1,29 @@
+"""KL to the last readout: how far the prediction still is from the one at full depth."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ..readout import Batch, Chunk, RunningKL
+
+
+class KLLast:
+    """KL(p_k || p_K) in nats, k = 1..K, zero at K; p_K is of the same block and lens."""
+
+    name: ClassVar[str] = "kl_last"
+    title: ClassVar[str] = "KL(pₖ ‖ p_K)"
+    unit: ClassVar[str] = "nats"
+    first_loop: ClassVar[int] = 1
+    turns: ClassVar[int] = 2
+
+    def __init__(self, batch: Batch) -> None:
+        self._kl = RunningKL()
+
+    def take(self, chunk: Chunk, turn: int) -> None:
+        """Add one stretch."""
+        self._kl.take(chunk.p, chunk.to_last, turn=turn)
+
+    def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
+        """Under ``kl_last``."""
+        return {self.name: self._kl.value()}

@@ -1,0 +1,244 @@
+"""Checkpoint + Request -> Run: one prompt at a time, under a lock, in eval and inference mode."""
+
+import platform
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.capture.buffer import BlockBuffer, kept_loops
+from model.capture.hooks import CaptureError, hooked
+from model.capture.readout import decode, readouts
+from model.capture.trajectory import Provenance, ReadoutKey, Run, Trajectory
+from model.checkpoint import Loaded, load
+from model.locate import CheckpointError, Located, canonical, digest, locate
+from model.memory import BYTES_PER_WEIGHT, MemoryLimit, Sizes, estimate
+from model.noise import initial_state_digest, keyed_noise, read_initial_states, words
+from model.request import Prompt, Request, RequestError, loops_per_block
+from model.tokenizer import Tokenizer, load_tokenizer, prompt_ids
+
+Progress = Callable[[str, float], None]
+Cancel = Callable[[], bool]
+
+# One run at a time: a model's hooks and its memory are not shared between users of one server.
+_LOCK = threading.Lock()
+_loaded: dict[tuple[str, str, str], Loaded] = {}
+
+_FLOORS = {"float32": 1e-6, "bfloat16": 6e-2, "float16": 8e-3}
+
+
+class Cancelled(RuntimeError):
+    """The run was cancelled before it was complete."""
+
+
+def run(request: Request, *, progress: Progress = lambda stage, fraction: None, cancel: Cancel = lambda: False) -> Run:
+    """Run every prompt of the request and read it out.
+
+    Raises CheckpointError, RequestError or MemoryLimit before anything is computed, Cancelled when ``cancel``
+    says so, and CaptureError when other iterates arrive than were asked for.
+    """
+    with _LOCK, torch.inference_mode():
+        located = locate(request.checkpoint)
+        progress("loading", 0.0)
+        found = digest(located)
+        if request.digest and request.digest != found:
+            raise CheckpointError(
+                f"The files of {request.checkpoint} have changed since this request was made "
+                f"(digest {found[:12]}, expected {request.digest[:12]}); run it anew."
+            )
+        loaded = _load_once(located, request, found)
+        loops = loops_per_block(request.loops, len(loaded.network.blocks))
+        tokenizer = _tokenizer_for(located, loaded, request)
+        prompts = [
+            prompt_ids(prompt, tokenizer, loaded.network.vocabulary, loaded.network.context) for prompt in request.prompts
+        ]
+        _check_memory(loaded, request, loops, [len(ids) for ids in prompts])
+        trajectories: list[Trajectory] = []
+        for number, ids in enumerate(prompts):
+            share = len(prompts)
+
+            def part(stage: str, fraction: float, done: int = number, share: int = share) -> None:
+                if cancel():
+                    raise Cancelled("The run was cancelled; nothing of it was kept.")
+                progress(stage, (done + fraction) / share)
+
+            pass_ = _Pass(loaded, request, loops, ids, part)
+            trajectories.append(pass_.trajectory(request.prompts[number], tokenizer, found))
+        return Run(request=request.to_json(), trajectories=tuple(trajectories))
+
+
+def _load_once(located: Located, request: Request, found: str) -> Loaded:
+    """The network in memory; another one that was there is let go first, so that there is never more than one."""
+    key = (found, request.dtype, request.device)
+    if key not in _loaded:
+        _loaded.clear()
+        _loaded[key] = load(located, dtype=request.dtype, device=request.device)
+    return _loaded[key]
+
+
+def _tokenizer_for(located: Located, loaded: Loaded, request: Request) -> Tokenizer | None:
+    try:
+        return load_tokenizer(located, loaded.network.vocabulary)
+    except CheckpointError:
+        if all(prompt.ids is not None for prompt in request.prompts):
+            return None
+        raise
+
+
+def _check_memory(loaded: Loaded, request: Request, loops: tuple[int, ...], tokens: list[int]) -> None:
+    network = loaded.network
+    sizes = Sizes(
+        network.width, len(network.blocks), sum(p.numel() for p in network.parameters()), BYTES_PER_WEIGHT[request.dtype]
+    )
+    found = estimate(sizes, tokens=tokens, loops=loops, lenses=len(request.lenses), record=request.record)
+    if not found.fits:
+        raise MemoryLimit(found.sentence())
+
+
+class _Pass:
+    """One prompt's forward pass: buffers, hooks, readouts."""
+
+    def __init__(self, loaded: Loaded, request: Request, loops: tuple[int, ...], ids: tuple[int, ...], part: Progress) -> None:
+        self._loaded, self._request, self._loops, self._ids, self._part = loaded, request, loops, ids, part
+        self._network = loaded.network
+        weight = next(self._network.parameters())
+        self._device, self._dtype = weight.device, weight.dtype
+        self._noise = self._initial_states()
+        record = request.record
+        start, stop = record.positions or (0, len(ids))
+        if start >= len(ids):
+            raise RequestError(f"The token range starts at {start}, the prompt has {len(ids)} tokens; ranges count from 0.")
+        self._buffers = [
+            BlockBuffer(
+                name=block.name,
+                layers=block.layers,
+                loops=n,
+                tokens=len(ids),
+                width=self._network.width,
+                device=self._device,
+                keep=kept_loops(n, every=record.every, states=record.states),
+                keep_working=bool(request.lenses),
+                kept=slice(start, min(stop, len(ids))),
+            )
+            for block, n in zip(self._network.blocks, loops, strict=True)
+        ]
+
+    def _initial_states(self) -> list[Tensor] | None:
+        """Explicit states from a file, per block; None for rules that are made on the way."""
+        asked = self._request.initial_state
+        if asked.kind != "file" or asked.path is None:
+            return None
+        if asked.digest and asked.digest != initial_state_digest(asked.path):
+            raise RequestError(f"The initial-state file {asked.path!r} has changed since this request was made; run it anew.")
+        arrays = read_initial_states(asked.path, len(self._network.blocks))
+        expected = (len(self._ids), self._network.width)
+        for block, array in enumerate(arrays):
+            if array.shape != expected:
+                raise RequestError(
+                    f"initial_state_{block} has shape {array.shape}; this prompt and model need {expected} (tokens, width)."
+                )
+        return [torch.from_numpy(array).to(self._device, self._dtype) for array in arrays]
+
+    def _start(self, block: int, entry: Tensor) -> Tensor:
+        asked, tokens, width = self._request.initial_state, len(self._ids), self._network.width
+        if self._noise is not None:
+            return self._noise[block][None]
+        if asked.kind == "zeros":
+            return torch.zeros_like(entry)
+        rule = self._loaded.architecture.initial_rule(self._loaded.config)
+        std = rule.std if asked.std is None else asked.std
+        base = entry if asked.kind == "trained" and rule.from_entry else torch.zeros_like(entry)
+        if std == 0:
+            return base
+        noise = keyed_noise(seed=self._request.seed, block=block, tokens=tokens, width=width) * np.float32(std)
+        return base + torch.from_numpy(noise).to(self._device, self._dtype)[None]
+
+    def _forward(self) -> None:
+        ids = torch.tensor([self._ids], device=self._device)
+        total = sum(self._loops)
+        done = 0
+
+        def on_call(block: int, call: int, output: Tensor) -> None:
+            nonlocal done
+            done += 1
+            before = self._buffers[block - 1] if block else None
+            self._buffers[block].add(call, output[0], before=before)
+            self._part("capturing", 0.6 * min(1.0, done / total))
+
+        def observe(block: int, entry: Tensor, state: Tensor) -> None:
+            self._buffers[block].start(entry[0], state[0])
+
+        with hooked(self._network.bodies, on_call) as counts:
+            self._network(ids, loops=self._loops, initial_state=self._start, observe=observe)
+        if tuple(counts) != self._loops:
+            raise CaptureError(
+                f"{counts} iterates were captured and {list(self._loops)} loops asked for; "
+                "the model did not run as it was told, so nothing is shown."
+            )
+
+    def _decode(self) -> list[dict[ReadoutKey, np.ndarray]]:
+        targets = torch.tensor([*self._ids[1:], -1], device=self._device)
+        kinds = list(readouts().values())
+        made: list[dict[ReadoutKey, np.ndarray]] = []
+        for block, buffer in enumerate(self._buffers):
+            found: dict[ReadoutKey, np.ndarray] = {}
+            for lens in self._request.lenses:
+                if lens == "coda" and block < len(self._buffers) - 1:
+                    continue  # what follows an inner block depends on more than its iterate
+                states = buffer.working[1:].to(self._dtype)
+                parts: tuple[Tensor, ...] = torch.split(states, 64)
+                features = torch.cat([self._network.features(part, lens=lens) for part in parts])
+                fraction = 0.6 + 0.4 * block / len(self._buffers)
+                arrays = decode(
+                    features.to(torch.float32),
+                    self._network.head_weight,
+                    targets,
+                    quantities=kinds,
+                    between=lambda fraction=fraction: self._part("decoding", fraction),
+                )
+                found |= {(lens, quantity): array for quantity, array in arrays.items()}
+            made.append(found)
+        return made
+
+    def trajectory(self, prompt: Prompt, tokenizer: Tokenizer | None, digest_: str) -> Trajectory:
+        """Run, decode, assemble."""
+        self._forward()
+        decoded = self._decode()
+        seen = {int(i) for found in decoded for key, a in found.items() if key[1] == "top10_id" for i in np.unique(a) if i >= 0}
+        return Trajectory(
+            prompt=prompt.text,
+            token_ids=np.array(self._ids, dtype=np.int64),
+            labels=tuple(_label(tokenizer, token) for token in self._ids),
+            vocabulary={token: _label(tokenizer, token) for token in sorted(seen)},
+            blocks=tuple(buffer.trace(found) for buffer, found in zip(self._buffers, decoded, strict=True)),
+            provenance=self._provenance(digest_),
+        )
+
+    def _provenance(self, digest_: str) -> Provenance:
+        request, family = self._request, self._loaded.architecture
+        rule = family.initial_rule(self._loaded.config).words()
+        return Provenance(
+            checkpoint=canonical(request.checkpoint),
+            digest=digest_,
+            architecture=family.name,
+            space=family.space,
+            dtype=request.dtype,
+            device=request.device,
+            seed=request.seed,
+            initial_state=words(request.initial_state, rule),
+            loops_trained=family.loops_trained(self._loaded.config),
+            noise_floor=_FLOORS[request.dtype],
+            versions={
+                "loopscope": version("loopscope"),
+                "torch": torch.__version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        )
+
+
+def _label(tokenizer: Tokenizer | None, token: int) -> str:
+    return f"⟨{token}⟩" if tokenizer is None else tokenizer.label(token)
