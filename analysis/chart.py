@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -303,5 +303,5 @@ def _mark_rows(panel: int, mark: Mark) -> list[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     """A numpy scalar as a Python value, NaN and Inf as None."""
-    plain: Any = value.item() if isinstance(value, np.generic) else value  # pyright: ignore[reportUnknownMemberType]
+    plain: Any = cast(Any, value).item() if isinstance(value, np.generic) else value
     return None if isinstance(plain, float) and not np.isfinite(plain) else plain
