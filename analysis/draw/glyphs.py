@@ -7,9 +7,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib import font_manager
-from matplotlib.ft2font import FT2Font
+from matplotlib.ft2font import FT2Font, LoadFlags
 
-_BUNDLED = ("SourceSansPro-Regular.ttf", "SourceSansPro-Semibold.ttf")
+_BUNDLED = "SourceSansPro-Regular.ttf"
 _SHIPPED = ("DejaVuSans.ttf", "STIXGeneral.ttf")
 _NEVER_DRAWN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Unicode categories without a shape of their own: controls, formats, surrogates, private and unassigned ones."""
@@ -17,21 +17,19 @@ _NEVER_DRAWN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 @cache
 def register_fonts() -> None:
-    """Make the bundled fonts known to matplotlib, once per process."""
-    for path in _bundled_paths():
-        font_manager.fontManager.addfont(path)
+    """Make the bundled font known to matplotlib, once per process."""
+    font_manager.fontManager.addfont(_bundled())
 
 
-def _bundled_paths() -> list[Path]:
-    folder = Path(str(files("assets"))) / "fonts"
-    return [folder / name for name in _BUNDLED]
+def _bundled() -> Path:
+    return Path(str(files("assets"))) / "fonts" / _BUNDLED
 
 
 @cache
 def _fonts() -> tuple[FT2Font, ...]:
-    """The regular faces in the order in which matplotlib falls back from one to the next."""
+    """The faces in the order in which matplotlib falls back from one to the next."""
     shipped = Path(mpl.get_data_path()) / "fonts" / "ttf"
-    return tuple(FT2Font(str(path)) for path in (_bundled_paths()[0], *(shipped / name for name in _SHIPPED)))
+    return tuple(FT2Font(str(path)) for path in (_bundled(), *(shipped / name for name in _SHIPPED)))
 
 
 @cache
@@ -48,3 +46,29 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """``printable`` on a single line: a line break shows as ⏎."""
     return printable(text.replace("\r\n", "\n").replace("\n", "⏎"))
+
+
+def width_pt(text: str, size: float) -> float:
+    """Width of the longest line of printable text at a font size, both in points."""
+    return max((sum(_advance(c) for c in line) for line in text.split("\n")), default=0.0) * size
+
+
+@cache
+def _advance(character: str) -> float:
+    """Width of a character over the font size."""
+    for font in _fonts():
+        if font.get_char_index(ord(character)):
+            glyph = font.load_char(ord(character), flags=LoadFlags.NO_SCALE)
+            return float(glyph.horiAdvance) / font.units_per_EM
+    return 0.6
+
+
+def fitted(text: str, room_pt: float, size: float) -> str:
+    """The text cut to a width, ending in … where it was; "" where not even two characters fit."""
+    if width_pt(text, size) <= room_pt:
+        return text
+    for length in range(len(text) - 1, 0, -1):
+        cut = text[:length] + "…"
+        if width_pt(cut, size) <= room_pt:
+            return cut
+    return ""

@@ -1,7 +1,7 @@
 """What both renderers must agree on: ranges, ticks, cell edges, which legend entries appear, words on axes."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -55,28 +55,44 @@ def whole_step(low: float, high: float, *, most: int = 9) -> int:
 
 
 def whole_ticks(low: float, high: float, *, most: int = 9) -> tuple[int, ...]:
-    """Whole numbers from low to high at ``whole_step``; the first one is always named (loop 1)."""
+    """Whole numbers from low to high at ``whole_step``, and the first one (loop 1) where it does not crowd the next."""
     step = whole_step(low, high, most=most)
     first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
-    return tuple(sorted({*range(step * math.ceil(first / step), last + 1, step), first}) if last >= first else [])
+    regular = list(range(step * math.ceil(first / step), last + 1, step))
+    if regular and regular[0] - first > 0.6 * step:
+        regular = [first, *regular]
+    return tuple(regular or range(first, last + 1))
+
+
+def uneven_rows(panel: Panel, side: Side) -> tuple[float, ...] | None:
+    """Centres of a map's cells where some whole numbers have none (a thinned run): ticks belong on these only."""
+    for mark in panel.marks:
+        if isinstance(mark, Heatmap) and side in ("x", "y"):
+            centres = getattr(mark, side)
+            if len(centres) > 1 and float(np.diff(centres).max()) > 1:
+                return tuple(float(c) for c in centres[:: every_nth(len(centres), 16)])
+    return None
 
 
 def log_ticks(low: float, high: float, *, most: int = 6) -> tuple[float, ...]:
-    """Powers of ten between low and high, thinned to ``most``; 1, 2, 5 steps where fewer than two powers fit."""
+    """Powers of ten between low and high, thinned to ``most``; 1, 2, 3, 5 steps where fewer than two powers fit."""
     powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
     if len(powers) >= 2:
         every = math.ceil(len(powers) / most)
         return tuple(10.0**n for n in powers if n % every == 0)
     start = math.floor(math.log10(low))
-    fine = [base * 10.0**n for n in range(start, start + 4) for base in (1, 2, 5)]
+    fine = [base * 10.0**n for n in range(start, start + 4) for base in (1, 2, 3, 5)]
     return tuple(value for value in fine if low * (1 - 1e-9) <= value <= high * (1 + 1e-9))
 
 
-def log_words(value: float) -> str:
-    """A tick on a log axis: ``0.01``, ``2×10⁻⁵``, ``10⁶``."""
+def log_words(values: Sequence[float]) -> tuple[str, ...]:
+    """Ticks of one log axis, all written alike: ``0.01`` and ``10``, or ``10⁻⁵`` and ``10⁶`` where they go far."""
+    plain = all(0.0099 < value < 10001 for value in values)
+    return tuple(f"{value:g}" if plain else _power(value) for value in values)
+
+
+def _power(value: float) -> str:
     exponent = math.floor(math.log10(value) + 1e-9)
-    if -3 < exponent < 4:
-        return f"{value:g}"
     base = round(value / 10.0**exponent)
     power = f"10{str(exponent).translate(_SUPERSCRIPT)}"
     return power if base == 1 else f"{base}×{power}"

@@ -11,18 +11,16 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
 from analysis.chart import Axis, Camera, Chart, Heatmap, Panel, Points
 from analysis.draw import layout, theme
-from analysis.draw.glyphs import printable, register_fonts
+from analysis.draw.glyphs import printable, register_fonts, width_pt
+from analysis.draw.matplotlib_axes import limits, scales, space, ticks
 from analysis.draw.matplotlib_marks import colour_map, draw, legend_handle
 
 _NARROWEST = 1.7
 """Inches below which a panel is unreadable; panels stack rather than get narrower."""
 _ACROSS = 3
-_CHARACTER = 0.52
-"""Width of an average character over the font size."""
 _PAPER = theme.PAINTS["paper"]
 _STYLE = threading.RLock()
 
@@ -43,7 +41,6 @@ def _settings(venue: theme.Venue) -> dict[str, Any]:
         "font.size": venue.body_pt,
         "axes.labelsize": venue.body_pt,
         "axes.titlesize": venue.body_pt,
-        "axes.titleweight": 600,
         "axes.titlelocation": "left",
         "axes.titlepad": 3.5,
         "axes.labelpad": 2.5,
@@ -123,9 +120,11 @@ def _height(panel: Panel, width: float) -> float:
             row = 0.135 if mark.text is not None else 0.075
             return min(max(row * len(mark.y), 1.2), 5.5) + _label_room(panel.x, width) + (0.75 if width < 4 else 0.35)
     if panel.z is not None:
-        return min(width * 0.95, 4.2)
+        return min(width * 0.85, 3.6) + 0.3
     if panel.equal:
-        return min(max(width * 0.85, 1.9), 3.8) + 0.3
+        across, up = (np.ptp(layout.extent(panel, side) or (0.0, 1.0)) for side in ("x", "y"))
+        shape = float(up / across) if across > 0 else 1.0
+        return min(max(width * min(max(shape, 0.45), 0.9), 1.5), 4.0) + 0.6
     return min(max(width * 0.62, 1.55), 2.3)
 
 
@@ -150,29 +149,29 @@ def _legend(chart: Chart) -> list[Any]:
 def _legend_columns(labels: list[str], venue: theme.Venue) -> int:
     if not labels:
         return 1
-    widest = max(len(label) for label in labels) * venue.body_pt * _CHARACTER + 3.6 * venue.body_pt
+    widest = max(width_pt(label, venue.body_pt) for label in labels) + 3.6 * venue.body_pt
     return max(1, min(len(labels), int(venue.width_in * 72 / widest)))
 
 
 def _panel(made: Figure, ax: Any, panel: Panel, *, chart: Chart, venue: theme.Venue, width: float, last: float) -> None:
     maps = [mark for mark in panel.marks if isinstance(mark, Heatmap)]
     room = (width - (0.75 if width < 4 else 1.2)) * 72
-    _scales(ax, panel)
+    scales(ax, panel)
     for mark in panel.marks:
         cell = room / max(len(mark.x), 1) if isinstance(mark, Heatmap) else 0.0
         mappable = draw(ax, mark, panel, venue=venue, last_loop=last, cell_pt=cell)
         if mappable is not None and isinstance(mark, Heatmap):
             where = "right" if width >= 4 else "bottom"
-            bar = made.colorbar(mappable, ax=ax, location=where, aspect=24 if where == "right" else 34, pad=0.02, fraction=0.06)
+            bar = made.colorbar(mappable, ax=ax, location=where, aspect=24 if where == "right" else 34, shrink=0.8, pad=0.02)
             _dress_bar(bar, printable(mark.value_title))
     ax.set_xlabel(printable(layout.axis_words(panel.x)))
     ax.set_ylabel(printable(layout.axis_words(panel.y)))
     if panel.title:
         ax.set_title(printable(panel.title))
-    _ticks(ax, panel, venue=venue, room=room)
-    _limits(ax, panel)
+    limits(ax, panel)
+    ticks(ax, panel, venue=venue, room=room)
     if panel.z is not None:
-        _space(ax, panel, chart.camera or Camera())
+        space(ax, panel, chart.camera or Camera())
         return
     if panel.equal:
         ax.set_aspect("equal", adjustable="datalim")
@@ -182,95 +181,17 @@ def _panel(made: Figure, ax: Any, panel: Panel, *, chart: Chart, venue: theme.Ve
         ax.set_axisbelow(True)
 
 
-def _scales(ax: Any, panel: Panel) -> None:
-    if panel.x.scale == "log":
-        ax.set_xscale("log")
-    if panel.y.scale == "log":
-        ax.set_yscale("log")
-
-
-def _ticks(ax: Any, panel: Panel, *, venue: theme.Venue, room: float) -> None:
-    sides: list[tuple[layout.Side, Axis | None]] = [("x", panel.x), ("y", panel.y), ("z", panel.z)]
-    for side, axis in sides:
-        if axis is None:
-            continue
-        target = getattr(ax, f"{side}axis")
-        bounds = axis.limits or layout.extent(panel, side)
-        if axis.ticks is not None:
-            _named_ticks(target, axis, side=side, venue=venue, room=room)
-        elif bounds is None:
-            target.set_major_locator(NullLocator())
-        elif axis.scale == "log":
-            places = layout.log_ticks(*bounds)
-            target.set_major_locator(FixedLocator(list(places)))
-            target.set_major_formatter(FixedFormatter([layout.log_words(place) for place in places]))
-            target.set_minor_locator(NullLocator())
-        elif axis.whole:
-            most = 8 if side == "x" else 7
-            target.set_major_locator(FixedLocator(list(layout.whole_ticks(*bounds, most=most))))
-            target.set_major_formatter(FixedFormatter([str(n) for n in layout.whole_ticks(*bounds, most=most)]))
-        else:
-            target.set_major_locator(MaxNLocator(nbins=4 if panel.z is not None else 5, steps=[1, 2, 5, 10]))
-
-
-def _named_ticks(target: Any, axis: Axis, *, side: layout.Side, venue: theme.Venue, room: float) -> None:
-    """Labels for positions: flat where they fit, else upright, and only every n-th where even these would touch."""
-    assert axis.ticks is not None
-    words = [theme.shortened(printable(label), 12) for _, label in axis.ticks]
-    if not words:
-        return
-    widest = max(len(line) for word in words for line in word.split("\n")) * venue.tick_pt * _CHARACTER + 3
-    upright = side == "x" and len(words) * widest > room
-    every = layout.every_nth(len(words), int(room / (venue.tick_pt * 1.12))) if upright else 1
-    target.set_major_locator(FixedLocator([float(at) for at, _ in axis.ticks[::every]]))
-    target.set_major_formatter(FixedFormatter(words[::every]))
-    if upright:
-        target.set_tick_params(rotation=90)
-
-
-def _limits(ax: Any, panel: Panel) -> None:
-    maps = [mark for mark in panel.marks if isinstance(mark, Heatmap)]
-    sides: list[tuple[layout.Side, Axis | None]] = [("x", panel.x), ("y", panel.y), ("z", panel.z)]
-    for side, axis in sides:
-        if axis is None:
-            continue
-        bounds = axis.limits
-        if bounds is None and maps:
-            edges = np.concatenate([layout.cell_edges(getattr(mark, side)) for mark in maps])
-            bounds = (float(edges.min()), float(edges.max()))
-        if bounds is not None:
-            getattr(ax, f"set_{side}lim")(*bounds)
-        if axis.reversed:
-            getattr(ax, f"invert_{side}axis")()
-
-
-def _space(ax: Any, panel: Panel, camera: Camera) -> None:
-    assert panel.z is not None
-    ax.set_zlabel(printable(layout.axis_words(panel.z)))
-    ax.view_init(elev=camera.elevation, azim=camera.azimuth)
-    if panel.equal:
-        spans = [np.ptp(getattr(ax, f"get_{side}lim")()) for side in "xyz"]
-        ax.set_box_aspect(spans, zoom=0.9)
-    else:
-        ax.set_box_aspect((1, 1, 1), zoom=0.9)
-    for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
-        axis.set_pane_color((1.0, 1.0, 1.0, 0.0))
-        axis.labelpad = -6
-        axis.set_tick_params(pad=-3)
-    ax.grid(visible=True)
-
-
 def _loop_bar(made: Figure, axes: list[Any], chart: Chart, *, venue: theme.Venue, last: float) -> None:
     """One colour bar for all points that are coloured by loop, log-spaced, with the loops' own numbers on it."""
     titles = [m.value_title for p in chart.panels for m in p.marks if isinstance(m, Points) and m.value is not None]
     mappable = ScalarMappable(Normalize(0.0, 1.0), colour_map(theme.loop_palette("paper")))
     right = venue.width_in >= 4
     bar = made.colorbar(
-        mappable, ax=axes, location="right" if right else "bottom", aspect=24 if right else 34, pad=0.02, fraction=0.06
+        mappable, ax=axes, location="right" if right else "bottom", aspect=24 if right else 34, shrink=0.8, pad=0.02
     )
-    ticks = theme.loop_ticks(last)
-    places = theme.loop_shade(np.array(ticks, dtype=np.float64), last)
-    bar.set_ticks([float(place) for place in places], labels=[str(tick) for tick in ticks])
+    named = theme.loop_ticks(last)
+    places = theme.loop_shade(np.array(named, dtype=np.float64), last)
+    bar.set_ticks([float(place) for place in places], labels=[str(tick) for tick in named])
     _dress_bar(bar, printable(next((title for title in titles if title), "loop")))
 
 

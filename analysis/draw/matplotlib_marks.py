@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from analysis.chart import Arrows, Band, Bars, Heatmap, Line, Mark, Panel, Points, Rule
 from analysis.draw import layout, theme
-from analysis.draw.glyphs import one_line, printable
+from analysis.draw.glyphs import fitted, one_line, printable
 
 RASTER_LIMIT = 5000
 """Rows or cells past which a mark becomes a bitmap inside the vector file."""
@@ -63,12 +63,17 @@ def draw(ax: Any, mark: Mark, panel: Panel, *, venue: theme.Venue, last_loop: fl
     elif isinstance(mark, Bars):
         _bars(ax, mark, venue)
     else:
-        _rule(ax, mark, venue)
+        _rule(ax, mark)
     return None
 
 
 def legend_handle(mark: Mark) -> Any:
-    """A small stand-in for the legend; None for marks that have no entry there."""
+    """A small stand-in for the legend; None for marks that have no entry there.
+
+    Rules have theirs in the legend too: words beside the line would cover data in a narrow panel.
+    """
+    if isinstance(mark, Rule):
+        return Line2D([], [], label=printable(mark.label), **_rule_looks(mark)) if mark.label else None
     if not getattr(mark, "legend", ""):
         return None
     label = printable(mark.legend)  # type: ignore[union-attr]
@@ -185,18 +190,17 @@ def _heatmap(ax: Axes, mark: Heatmap, *, venue: theme.Venue, cell_pt: float) -> 
         zorder=1.0,
         rasterized=mark.values.size > RASTER_LIMIT,
     )
-    room = int(cell_pt / (venue.tick_pt * 0.5))
-    if mark.text is not None and room >= 2:
-        _cell_text(ax, mark, shades=colours(Normalize(low, high)(shown)), room=room, size=venue.tick_pt)
+    if mark.text is not None:
+        _cell_text(ax, mark, shades=colours(Normalize(low, high)(shown)), room=cell_pt - 1.5, size=venue.tick_pt)
     return mesh
 
 
-def _cell_text(ax: Axes, mark: Heatmap, *, shades: Any, room: int, size: float) -> None:
+def _cell_text(ax: Axes, mark: Heatmap, *, shades: Any, room: float, size: float) -> None:
     assert mark.text is not None
     for r, c in np.argwhere(np.isfinite(mark.values)):
         red, green, blue = (round(255 * float(part)) for part in shades[r, c, :3])
         bright = theme.brightness(f"#{red:02X}{green:02X}{blue:02X}")
-        word = theme.shortened(one_line(str(mark.text[r, c])), room)
+        word = fitted(one_line(str(mark.text[r, c])), room, size)
         colour = "black" if bright > 0.18 else "white"
         ax.text(float(mark.x[c]), float(mark.y[r]), word, ha="center", va="center", fontsize=size, color=colour, clip_on=True)
 
@@ -214,23 +218,9 @@ def _bars(ax: Axes, mark: Bars, venue: theme.Venue) -> None:
             ax.annotate(printable(word), (float(x), float(top)), fontsize=venue.tick_pt, **place)
 
 
-def _rule(ax: Axes, mark: Rule, venue: theme.Venue) -> None:
-    colour = theme.look(mark.role, "paper").colour
-    looks: dict[str, Any] = {"color": colour, "linewidth": 1.0, "linestyle": _DASHES[mark.dash], "zorder": 1.8}
-    flat = mark.across == "horizontal"
-    (ax.axhline if flat else ax.axvline)(mark.at, **looks)
-    if mark.label:
-        words: dict[str, Any] = {"fontsize": venue.tick_pt, "color": _PAPER.ink, "textcoords": "offset points", "ha": "right"}
-        words["bbox"] = {"facecolor": _PAPER.paper, "alpha": 0.75, "pad": 0.6, "linewidth": 0.0}
-        where: dict[str, Any]
-        if flat:
-            where = {"xy": (1.0, mark.at), "xycoords": ax.get_yaxis_transform(), "xytext": (-1, 1.5), "va": "bottom"}
-        else:
-            where = {
-                "xy": (mark.at, 1.0),
-                "xycoords": ax.get_xaxis_transform(),
-                "xytext": (-1.5, -1),
-                "va": "top",
-                "rotation": 90,
-            }
-        ax.annotate(printable(mark.label), **where, **words, zorder=3.8)
+def _rule(ax: Axes, mark: Rule) -> None:
+    (ax.axhline if mark.across == "horizontal" else ax.axvline)(mark.at, **_rule_looks(mark), zorder=1.8)
+
+
+def _rule_looks(mark: Rule) -> dict[str, Any]:
+    return {"color": theme.look(mark.role, "paper").colour, "linewidth": 1.0, "linestyle": _DASHES[mark.dash]}

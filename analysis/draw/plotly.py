@@ -1,21 +1,22 @@
 """Chart -> Plotly figure for the screen, as plain dictionaries for Plotly.react; plotly.py itself is not needed."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from analysis.chart import Axis, Camera, Chart, Heatmap, Panel, Points, Role, Rule
+from analysis.chart import Bars, Chart, Heatmap, Panel, Points, Role, Rule
 from analysis.draw import layout, theme
+from analysis.draw.plotly_axes import Screen, camera_from_eye, eye, plane, scene
 from analysis.draw.plotly_marks import Place, escape, traces
+
+__all__ = ["camera_from_eye", "eye", "figure_json"]
 
 ACROSS = 3
 """Panels side by side before a new row begins."""
 
-_EYE_DISTANCE = 2.0
-_TICK_LENGTH = 14
-_MOST_TICKS = 90
+_TOP = 34
+_TITLE = 26
 
 
 def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
     when the numbers change. The height is fixed, the width follows the page. The chart's title and caption are the
     page's to show.
     """
-    surface: Literal["light", "dark"] = "dark" if dark else "light"
+    surface: Screen = "dark" if dark else "light"
     areas = _areas(chart)
     figure = _frame(chart, surface)
     data: list[dict[str, Any]] = []
@@ -34,11 +35,10 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
     for number, (panel, area) in enumerate(zip(chart.panels, areas, strict=True), start=1):
         suffix = "" if number == 1 else str(number)
         figure |= (
-            _scene(panel, area, suffix, chart=chart, surface=surface)
-            if panel.z
-            else _plane(panel, area, suffix, surface=surface)
+            scene(panel, area, suffix, chart=chart, surface=surface) if panel.z else plane(panel, area, suffix, surface=surface)
         )
         figure["annotations"] += _panel_title(panel, area, surface)
+        figure["annotations"] += [note for m in panel.marks if isinstance(m, Bars) for note in _bar_words(m, panel, suffix)]
         figure["shapes"] += [_shape(mark, suffix, surface) for mark in panel.marks if isinstance(mark, Rule)]
         axes = {"scene": f"scene{suffix}"} if panel.z else {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         for mark in panel.marks:
@@ -51,24 +51,6 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
             named |= {legend for legend in [getattr(mark, "legend", "")] if legend}
     figure["showlegend"] = bool(named)
     return {"data": data, "layout": figure}
-
-
-def eye(camera: Camera) -> dict[str, float]:
-    """Plotly's eye vector of a camera; it looks at the middle of the scene, z is up."""
-    azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
-    return {
-        "x": _EYE_DISTANCE * math.cos(elevation) * math.cos(azimuth),
-        "y": _EYE_DISTANCE * math.cos(elevation) * math.sin(azimuth),
-        "z": _EYE_DISTANCE * math.sin(elevation),
-    }
-
-
-def camera_from_eye(eye: Mapping[str, float]) -> Camera:
-    """The camera that an eye vector stands for; its distance (zoom) has no counterpart on paper and is dropped."""
-    x, y, z = float(eye["x"]), float(eye["y"]), float(eye["z"])
-    flat = math.hypot(x, y)
-    azimuth = math.degrees(math.atan2(y, x)) % 360 if flat > 1e-9 else 0.0
-    return Camera(azimuth=round(azimuth, 3), elevation=round(math.degrees(math.atan2(z, flat)), 3))
 
 
 def _areas(chart: Chart) -> list[tuple[float, float, float, float]]:
@@ -103,8 +85,9 @@ def _height(chart: Chart) -> int:
     return rows * tallest + 90
 
 
-def _frame(chart: Chart, surface: Literal["light", "dark"]) -> dict[str, Any]:
+def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
     paint = theme.PAINTS[surface]
+    titled = any(panel.title for panel in chart.panels)
     return {
         "autosize": True,
         "height": _height(chart),
@@ -112,7 +95,7 @@ def _frame(chart: Chart, surface: Literal["light", "dark"]) -> dict[str, Any]:
         "font": {"family": theme.SCREEN_FONTS, "size": 13, "color": paint.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 16, "r": 16, "t": 34, "b": 16, "autoexpand": True},
+        "margin": {"l": 16, "r": 16, "t": _TOP + (_TITLE if titled else 8), "b": 16, "autoexpand": True},
         "hovermode": "closest",
         "hoverlabel": {
             "align": "left",
@@ -142,7 +125,7 @@ def _frame(chart: Chart, surface: Literal["light", "dark"]) -> dict[str, Any]:
     }
 
 
-def _loop_axis(chart: Chart, surface: Literal["light", "dark"]) -> dict[str, Any]:
+def _loop_axis(chart: Chart, surface: Screen) -> dict[str, Any]:
     """The one colour bar of all points that are coloured by loop, log-spaced with the loops' own numbers on it."""
     last = layout.last_loop(chart)
     titles = [m.value_title for panel in chart.panels for m in panel.marks if isinstance(m, Points) and m.value is not None]
@@ -163,7 +146,7 @@ def _loop_axis(chart: Chart, surface: Literal["light", "dark"]) -> dict[str, Any
     }
 
 
-def _bar(area: tuple[float, float, float, float], surface: Literal["light", "dark"]) -> dict[str, Any]:
+def _bar(area: tuple[float, float, float, float], surface: Screen) -> dict[str, Any]:
     _, right, bottom, top = area
     paint = theme.PAINTS[surface]
     return {
@@ -179,90 +162,7 @@ def _bar(area: tuple[float, float, float, float], surface: Literal["light", "dar
     }
 
 
-def _axis(axis: Axis, panel: Panel, side: layout.Side, *, surface: Literal["light", "dark"]) -> dict[str, Any]:
-    """What axes of planes and scenes have in common."""
-    paint = theme.PAINTS[surface]
-    found: dict[str, Any] = {
-        "title": {"text": escape(layout.axis_words(axis)), "font": {"size": 13, "color": paint.ink}},
-        "type": axis.scale,
-        "gridcolor": paint.grid,
-        "linecolor": paint.edge,
-        "tickfont": {"size": 12, "color": paint.soft},
-        "zeroline": False,
-        "showline": True,
-    }
-    if axis.ticks is not None:
-        every = layout.every_nth(len(axis.ticks), _MOST_TICKS)
-        found |= {
-            "tickmode": "array",
-            "tickvals": [float(at) for at, _ in axis.ticks[::every]],
-            "ticktext": [escape(theme.shortened(label, _TICK_LENGTH)) for _, label in axis.ticks[::every]],
-            "showgrid": False,
-        }
-    elif axis.whole:
-        low, high = axis.limits or layout.extent(panel, side) or (0.0, 1.0)
-        found |= {"tickmode": "linear", "tick0": 0, "dtick": layout.whole_step(low, high, most=12), "tickformat": "d"}
-    elif axis.scale == "log":
-        found |= {"exponentformat": "power", "showexponent": "all"}
-        low, high = axis.limits or layout.extent(panel, side) or (1.0, 10.0)
-        decades = math.log10(high / low) if high > low > 0 else 0.0
-        if decades >= 2:
-            found |= {"dtick": math.ceil(decades / 7)}
-    if axis.limits is not None:
-        ends = [math.log10(end) for end in axis.limits] if axis.scale == "log" else list(axis.limits)
-        found["range"] = ends[::-1] if axis.reversed else ends
-    elif axis.reversed:
-        found["autorange"] = "reversed"
-    return found
-
-
-def _plane(
-    panel: Panel, area: tuple[float, float, float, float], suffix: str, *, surface: Literal["light", "dark"]
-) -> dict[str, Any]:
-    left, right, bottom, top = area
-    x = _axis(panel.x, panel, "x", surface=surface) | {"domain": [left, right], "anchor": f"y{suffix}", "automargin": True}
-    y = _axis(panel.y, panel, "y", surface=surface) | {"domain": [bottom, top], "anchor": f"x{suffix}", "automargin": True}
-    x["autotickangles"] = [0, -45, -90]
-    if panel.equal:
-        y |= {"scaleanchor": f"x{suffix}", "scaleratio": 1}
-    if any(isinstance(mark, Heatmap) for mark in panel.marks):
-        x["showgrid"] = y["showgrid"] = False
-    return {f"xaxis{suffix}": x, f"yaxis{suffix}": y}
-
-
-def _scene(
-    panel: Panel,
-    area: tuple[float, float, float, float],
-    suffix: str,
-    *,
-    chart: Chart,
-    surface: Literal["light", "dark"],
-) -> dict[str, Any]:
-    assert panel.z is not None
-    left, right, bottom, top = area
-    paint = theme.PAINTS[surface]
-    axes: dict[str, Any] = {}
-    sides: tuple[tuple[layout.Side, Axis], ...] = (("x", panel.x), ("y", panel.y), ("z", panel.z))
-    for side, axis in sides:
-        axes[f"{side}axis"] = _axis(axis, panel, side, surface=surface) | {
-            "showbackground": False,
-            "showspikes": False,
-            "nticks": 6,
-            "zeroline": True,
-            "zerolinecolor": paint.edge,
-        }
-    scene = axes | {
-        "domain": {"x": [left, right], "y": [bottom, top]},
-        "aspectmode": "data" if panel.equal else "cube",
-        "dragmode": "turntable",
-        "camera": {"eye": eye(chart.camera or Camera()), "up": {"x": 0, "y": 0, "z": 1}},
-    }
-    return {f"scene{suffix}": scene}
-
-
-def _panel_title(
-    panel: Panel, area: tuple[float, float, float, float], surface: Literal["light", "dark"]
-) -> list[dict[str, Any]]:
+def _panel_title(panel: Panel, area: tuple[float, float, float, float], surface: Screen) -> list[dict[str, Any]]:
     if not panel.title:
         return []
     return [
@@ -281,7 +181,7 @@ def _panel_title(
     ]
 
 
-def _shape(mark: Rule, suffix: str, surface: Literal["light", "dark"]) -> dict[str, Any]:
+def _shape(mark: Rule, suffix: str, surface: Screen) -> dict[str, Any]:
     """A Rule as a labelled line across its panel."""
     colour = theme.look(mark.role, surface).colour
     label = theme.PAINTS[surface].soft if mark.role == Role("muted") else colour
@@ -293,11 +193,30 @@ def _shape(mark: Rule, suffix: str, surface: Literal["light", "dark"]) -> dict[s
         "line": {"color": colour, "width": 1.5, "dash": mark.dash},
         "label": {
             "text": escape(mark.label),
-            "textposition": "end",
+            "textposition": "start" if flat else "end",
             "textangle": 0 if flat else -90,
             "yanchor": "bottom",
-            "xanchor": "right",
+            "xanchor": "left" if flat else "right",
             "padding": 3,
             "font": {"size": 12, "color": label},
         },
     }
+
+
+def _bar_words(mark: Bars, panel: Panel, suffix: str) -> list[dict[str, Any]]:
+    """The words above each bar or its whisker."""
+    tops = mark.y if mark.upper is None else np.fmax(mark.y, mark.upper)
+    return [
+        {
+            "text": escape(word),
+            "xref": f"x{suffix}",
+            "yref": f"y{suffix}",
+            "x": float(x),
+            "y": math.log10(top) if panel.y.scale == "log" else float(top),
+            "yanchor": "bottom",
+            "yshift": 3,
+            "showarrow": False,
+        }
+        for x, top, word in zip(mark.x, tops, mark.text, strict=False)
+        if np.isfinite(top) and (top > 0 or panel.y.scale == "linear")
+    ]

@@ -13,6 +13,9 @@ from analysis.draw import layout, theme
 SVG_LIMIT = 5000
 """Rows up to which a trace is drawn as SVG; past it WebGL is faster."""
 
+_CELL_CHARACTERS = 110
+"""Characters that fit side by side into the cells of a map as wide as the page usually is."""
+
 KEYS = ("prompt", "position", "block", "loop")
 """First entries of every row of customdata, null where a mark has no such key."""
 
@@ -212,7 +215,7 @@ def _arrows(mark: Arrows, place: Place) -> dict[str, Any]:
     x = np.stack([mark.x, mark.x + mark.dx / 2, gap], axis=1).ravel()
     y = np.stack([mark.y, mark.y + mark.dy / 2, gap], axis=1).ravel()
     trace["customdata"] = [row for row in trace["customdata"] for _ in range(3)]
-    sizes = np.tile(np.array([0, 7, 0], dtype=np.uint8), count)
+    sizes = np.tile(np.array([0, 10, 0], dtype=np.uint8), count)
     marker = {"symbol": "arrow", "angleref": "previous", "size": typed(sizes), "color": look.colour, "line": {"width": 0}}
     return trace | {"type": "scatter", "x": typed(x), "y": typed(y), "marker": marker}
 
@@ -265,8 +268,12 @@ def _heatmap(mark: Heatmap, place: Place) -> dict[str, Any]:
         "colorbar": {"title": {"text": escape(mark.value_title), "side": "right"}},
     }
     if mark.text is not None:
-        shown = [[escape(theme.shortened(str(word).replace("\n", "⏎"), 14)) for word in row] for row in mark.text.tolist()]
-        trace |= {"text": shown, "texttemplate": "%{text}", "xgap": 1, "ygap": 1}
+        room = min(max(_CELL_CHARACTERS // max(across, 1), 2), 14)
+        shown = [[escape(theme.shortened(str(word).replace("\n", "⏎"), room)) for word in row] for row in mark.text.tolist()]
+        font: dict[str, Any] = {"size": 12}
+        if mark.palette == "probability":
+            font["color"] = theme.PAINTS[place.surface].ink
+        trace |= {"text": shown, "texttemplate": "%{text}", "textfont": font, "xgap": 1, "ygap": 1}
     return trace
 
 
@@ -289,6 +296,4 @@ def _bars(mark: Bars, place: Place) -> dict[str, Any]:
             "thickness": 1.4,
             "width": 6,
         }
-    if mark.text:
-        trace |= {"text": [escape(word) for word in mark.text], "textposition": "inside", "insidetextanchor": "start"}
     return trace

@@ -98,11 +98,12 @@ CIVIDIS = (
 _DIVERGING = ("#1B4F8A", "#4F86BD", "#9CC0DF", "#F3F3F1", "#EDB58F", "#CC7440", "#8F3B0C")
 _PROBABILITY: Mapping[Surface, tuple[str, ...]] = MappingProxyType(
     {
-        "light": ("#F7F8FA", "#D3E2F0", "#9CC2E0", "#5595C7", "#1F68A6", "#0B3F73"),
-        "dark": ("#151A24", "#1B2F49", "#1F4C7A", "#2F75B5", "#6BA8DE", "#C3DDF5"),
-        "paper": ("#FFFFFF", "#D9E6F2", "#A8CAE4", "#6BA4D0", "#2E76B3", "#0E4C86"),
+        "light": ("#F6F8FA", "#DCE8F3", "#BAD5EC", "#94BFE3", "#6CA9DB"),
+        "dark": ("#141923", "#182A40", "#1B3E63", "#205487", "#286CAD"),
+        "paper": ("#FFFFFF", "#E1EBF5", "#BFD7EC", "#98C1E4", "#6FABDC"),
     }
 )
+"""Pale on light surfaces and deep on dark ones, so that the text colour stays readable in every cell."""
 _SERIES: Mapping[Surface, tuple[str, ...]] = MappingProxyType(
     {
         "light": ("#E8B75C", "#DE7A3A", "#B8405E", "#6E2A73", "#241B47"),
