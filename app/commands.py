@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from analysis import study
 from analysis.chart import Camera, Chart, View, chart_builders
@@ -132,20 +132,22 @@ def export(arguments: argparse.Namespace) -> int:
         raise OptionError(f"--venue {arguments.venue} was given; choose one of {', '.join(exporter.VENUES)}.")
     kinds = [kind.strip() for kind in arguments.format.split(",")]
     for kind in kinds:
-        if kind not in ("pdf", "svg", "png", "csv", "json"):
-            raise OptionError(f"--format {kind} was given; choose from pdf, svg, png, csv, json.")
-    chart = _chart(arguments)
+        if kind not in exporter.KINDS:
+            raise OptionError(f"--format {kind} was given; choose from {', '.join(exporter.KINDS)}.")
+    run_there = study.load(arguments.run)
+    chart = _chart(arguments, run_there)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for kind in kinds:
+        data = exporter.export(chart, kind=cast("exporter.Kind", kind), venue=arguments.venue, request=run_there.request)
         path = arguments.out / exporter.file_name(chart, kind, arguments.venue)
-        path.write_bytes(exporter.export(chart, kind=kind, venue=arguments.venue))
+        path.write_bytes(data)
         sys.stdout.write(f"{path}\n")
     for sentence in chart.warnings:
         sys.stderr.write(f"loopscope: {sentence}\n")
     return 0
 
 
-def _chart(arguments: argparse.Namespace) -> Chart:
+def _chart(arguments: argparse.Namespace, run_there: study.Run) -> Chart:
     kinds = chart_builders()
     if arguments.chart not in kinds:
         raise OptionError(f"--chart {arguments.chart} was given; choose one of {', '.join(kinds)}.")
@@ -155,7 +157,7 @@ def _chart(arguments: argparse.Namespace) -> Chart:
             options[field] = getattr(arguments, field)
     builder = filled(kinds[arguments.chart], options, what=f"chart {arguments.chart}")
     view = View(
-        run=study.load(arguments.run),
+        run=run_there,
         prompt=arguments.prompt,
         token=arguments.token,
         block=arguments.block,
