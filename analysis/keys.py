@@ -83,3 +83,10 @@ def first_step_rings(held: int, line: Line) -> tuple[Mark, ...]:
         return ()
     keys = {name: column[ringed] for name, column in line.columns.items()}
     return (Points(x=line.x[ringed], y=line.y[ringed], columns=keys, role=line.role, glyph="hollow", size=9.0),)
+
+
+def token_texts(trajectory: Trajectory, ids: Int64[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
+    """The text of every token id of a readout, as objects; ``#17`` where the run does not know it."""
+    known, place = np.unique(ids, return_inverse=True)
+    words = np.array([trajectory.vocabulary.get(int(i), f"#{i}") for i in known], dtype=object)
+    return words[place.reshape(ids.shape)]

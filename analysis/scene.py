@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64, Int64, Shaped
 
 from analysis import paths
 from analysis.chart import Axis, Columns, Line, Points, View
 from analysis.exit_rule import MissingReadout, default_lens
-from analysis.keys import Keys, token_keys
+from analysis.keys import Keys, token_keys, token_texts
 from analysis.projection import Projected
 
 
@@ -71,13 +71,15 @@ class Scene:
             says[rows] = self._top1(g, at)
         return columns | {"says": says.astype(str)}
 
-    def _top1(self, block: int, at: tuple[Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"]]) -> list[str]:
+    def _top1(
+        self, block: int, at: tuple[Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"]]
+    ) -> Shaped[np.ndarray, " rows"]:
         try:
             lens = default_lens(self.view.trajectory, block, "top10_id")
         except MissingReadout:
-            return [""] * len(at[0])
+            return np.full(len(at[0]), "", dtype=object)
         ids = self.view.trajectory.blocks[block].readouts[lens, "top10_id"][*at, 0]
-        return [self.view.trajectory.vocabulary.get(int(i), f"#{i}") for i in ids]
+        return token_texts(self.view.trajectory, ids)
 
     def line(self, order: Int64[np.ndarray, " drawn"], **looks: Any) -> Line:
         """A line through the rows in that order, with its gaps."""

@@ -1,6 +1,5 @@
 """What a statistic is, and how its values are summarised over tokens and prompts."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
@@ -58,10 +57,15 @@ def statistics() -> dict[str, Statistic]:
 
 def summarise(values: Float64[np.ndarray, "loops tokens"]) -> Summary:
     """Median, first and third quartile over the token axis, NaN left out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a loop without any value is NaN, as wished
-        lower, median, upper = np.nanpercentile(values, [25, 50, 75], axis=1)
-    return Summary(median=median, lower=lower, upper=upper, count=np.sum(~np.isnan(values), axis=1).astype(np.int64))
+    count = np.sum(~np.isnan(values), axis=1).astype(np.int64)
+    quartiles = np.full((3, len(values)), np.nan)
+    # The version that knows NaN walks row by row in Python, so it sees only the rows that need it.
+    complete, partial = count == values.shape[1], (count > 0) & (count < values.shape[1])
+    if complete.any():
+        quartiles[:, complete] = np.percentile(values[complete], [25, 50, 75], axis=1)
+    if partial.any():
+        quartiles[:, partial] = np.nanpercentile(values[partial], [25, 50, 75], axis=1)
+    return Summary(median=quartiles[1], lower=quartiles[0], upper=quartiles[2], count=count)
 
 
 def pooled(statistic: Statistic, run: Run, block: int) -> Summary:

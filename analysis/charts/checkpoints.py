@@ -37,7 +37,8 @@ class CheckpointsChart:
         runs = tuple((label, run) for label, run in view.others if view.block < len(run.trajectories[0].blocks))
         if not runs:
             raise ChartError(f"None of the other checkpoints has a looped block {view.block}; choose another block.")
-        panels, told = [], []
+        panels: list[Panel] = []
+        told: list[str] = []
         for name in self.statistics:
             statistic = loop_statistic(name)
             summaries = [pooled(statistic, run, view.block) for _, run in runs]

@@ -105,7 +105,7 @@ def _score_line(view: View, token: int, found: RuleExits) -> Line:
 def _others(view: View, token: int, found: RuleExits) -> tuple[Mark, ...]:
     """The scores of all other tokens as one mark with gaps."""
     loops, tokens = found.scores.shape
-    position = np.repeat(np.delete(np.arange(tokens), token), loops)
+    position = np.repeat([other for other in range(tokens) if other != token], loops)
     if not len(position):
         return ()
     loop = np.tile(loop_numbers(loops), tokens - 1)

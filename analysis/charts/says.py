@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64
 from analysis.caption import counted, joined, nonfinite_words, source_words
 from analysis.chart import Chart, ChartError, Heatmap, Panel, View
 from analysis.exit_rule import MissingReadout, default_lens
-from analysis.keys import Keys, grid_keys, loop_axis, loop_numbers, token_axis
+from analysis.keys import Keys, grid_keys, loop_axis, loop_numbers, token_axis, token_texts
 from model.capture.trajectory import Trajectory
 
 _HOVERED = 5
@@ -37,7 +37,7 @@ class SaysChart:
         lens = self._recorded_lens(trajectory, view.block)
         positions = self._positions(trajectory)
         probability = trace.readouts[lens, "top10_probability"][:, positions].astype(np.float64)
-        said = _texts(trajectory, trace.readouts[lens, "top10_id"][:, positions])
+        said = token_texts(trajectory, trace.readouts[lens, "top10_id"][:, positions])
         said[np.isnan(probability)] = ""
         loops = loop_numbers(trace.loops)
         keys = grid_keys(view, positions=positions, loops=loops, block=view.block)
@@ -86,13 +86,6 @@ class SaysChart:
 
 
 _LENS_WORDS = {"logit": " (the model's own norm and head on the iterate)", "coda": " (through the rest of the network)"}
-
-
-def _texts(trajectory: Trajectory, ids: Int64[np.ndarray, "loops tokens n"]) -> np.ndarray:
-    """The text of each id, as objects."""
-    known, place = np.unique(ids, return_inverse=True)
-    words = np.array([trajectory.vocabulary.get(int(i), f"#{i}") for i in known], dtype=object)
-    return words[place.reshape(ids.shape)]
 
 
 def _following(trajectory: Trajectory) -> np.ndarray:
