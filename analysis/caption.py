@@ -22,8 +22,8 @@ def source_words(provenance: Provenance) -> str:
     """Checkpoint, space, dtype, start, trained depth and mode, as they stand at the end of every caption."""
     how = {"post hoc": "post hoc (read from one full-depth pass)", "live": "live (the loop really stopped)"}[provenance.mode]
     return (
-        f"Checkpoint {provenance.checkpoint}, {provenance.space} states, {provenance.dtype}, initial state: "
-        f"{provenance.initial_state}, seed {provenance.seed}; {how}.{trained_words(provenance)}"
+        f"Checkpoint {provenance.checkpoint}, {provenance.space} states, {provenance.dtype}, initial state ("
+        f"{provenance.initial_state}), seed {provenance.seed}; {how}.{trained_words(provenance)}"
     )
 
 

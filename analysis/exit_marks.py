@@ -31,7 +31,7 @@ def rule_exits(trajectory: Trajectory, block: int, rules: Sequence[ExitRule]) ->
         except MissingReadout as error:
             missing.append(f"{rule.title}: {error}")
             continue
-        size = 7.0 + 3.0 * (len(rules) - 1 - number)
+        size = 6.0 + 4.5 * (len(rules) - 1 - number)
         found.append(RuleExits(rule=rule, scores=scores, exits=exits_from_scores(rule, scores), size=size))
     return tuple(found), tuple(missing)
 

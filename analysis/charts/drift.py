@@ -6,10 +6,13 @@ from typing import ClassVar
 import numpy as np
 
 from analysis.caption import counted, joined, nonfinite_words, source_words, token_words
-from analysis.chart import Axis, Bars, Chart, ChartError, Mark, Panel, Points, Role, View
+from analysis.chart import Axis, Bars, Chart, ChartError, Mark, Panel, Points, Role, Scale, View
 from analysis.keys import token_keys
 from analysis.named import handoff_statistic
 from analysis.statistic import Statistic, Summary, pooled
+
+_DECADES = 100.0
+"""Largest over smallest quartile past which a linear axis would hide the small bars."""
 
 
 @dataclass(frozen=True)
@@ -40,27 +43,35 @@ class DriftChart:
             raise ChartError(_why_blank(view, statistic))
         bars = tuple(_bar(view, g, summaries[g]) for g in range(count))
         names = [_hand_off(view, g) for g in range(count)]
-        ticks = tuple((float(g), f"{name} (K = {trajectory.blocks[g].loops})") for g, name in enumerate(names))
+        blocks = trajectory.blocks
+        ticks = tuple((float(g), f"{blocks[g].name} →\n{blocks[g + 1].name}\nK = {blocks[g].loops}") for g in range(count))
         return Chart(
             name=self.name,
             title=statistic.title,
             panels=(
                 Panel(
                     x=Axis(title="hand-off", ticks=ticks, limits=(-0.5, count - 0.5)),
-                    y=Axis(title=statistic.title, unit=statistic.unit, scale=statistic.scale),
+                    y=Axis(title=statistic.title, unit=statistic.unit, scale=_scale(statistic, summaries)),
                     marks=(*bars, *_token_points(view, statistic, count)),
                 ),
             ),
             caption=_caption(view, statistic, [names[g] for g in blank]),
             alt=f"{statistic.title} at {counted(count, 'hand-off')}: "
             + "; ".join(
-                f"{name} {_number(summary.median[0])} (K = {trajectory.blocks[g].loops})"
+                f"{name} {_number(summary.median[0])} (K = {blocks[g].loops})"
                 for g, (name, summary) in enumerate(zip(names, summaries, strict=True))
             )
             + ".",
             provenance=trajectory.provenance,
             warnings=nonfinite_words(trajectory, range(len(trajectory.blocks))),
         )
+
+
+def _scale(statistic: Statistic, summaries: list[Summary]) -> Scale:
+    """From zero, so that lengths compare, unless the bars lie decades apart."""
+    ends = np.concatenate([values for summary in summaries for values in (summary.lower, summary.upper)])
+    ends = ends[ends > 0]
+    return statistic.scale if len(ends) and ends.max() > _DECADES * ends.min() else "linear"
 
 
 def _bar(view: View, block: int, summary: Summary) -> Bars:

@@ -85,7 +85,7 @@ class RuleChart:
                 *_events(view, token, found),
                 *loop_rules(view, loops, across="vertical"),
             ),
-            title=f"{rule.title}: {exit_words(found, token)}",
+            title=exit_words(found, token),
         )
 
 

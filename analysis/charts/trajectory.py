@@ -194,12 +194,13 @@ def _exit_marks(scene: Scene) -> tuple[tuple[Mark, ...], tuple[str, ...]]:
     trajectory, rules = scene.view.trajectory, scene.view.rules
     at = {rule: np.zeros(len(scene.loop), dtype=bool) for rule in rules}
     sizes: dict[Any, float] = {}
+    shrink = 0.7 if scene.tokens > _CROWD else 1.0
     warnings: list[str] = []
     for g in scene.blocks:
         found, missing = rule_exits(trajectory, g, rules)
         warnings += missing
         for one in found:
-            sizes[one.rule] = one.size
+            sizes[one.rule] = one.size * shrink
             at[one.rule] |= (scene.block == g) & (scene.loop == one.exits.loop[scene.position])
     marks: list[Mark] = []
     for rule, mask in at.items():
