@@ -68,10 +68,8 @@ def test_exits_name_number_never_and_undefined(tmp_path: Path) -> None:
     rule = StepNormExit(threshold=1.0)
     assert write_exits(Run(request={}, trajectories=(trajectory,)), (rule,), tmp_path / "exits.csv") == ()
     header, rows = rows_of(tmp_path / "exits.csv")
-    assert (
-        header == list(EXITS_HEADER)
+    assert header == list(EXITS_HEADER)
     assert ",".join(header) == "prompt,position,token,block,rule,threshold,patience,exit_loop"
-    )
     assert [r["exit_loop"] for r in rows] == ["3", "never", ""]
     assert {(r["rule"], r["threshold"], r["patience"]) for r in rows} == {("step_norm", "1.0", "1")}
 
