@@ -13,7 +13,7 @@ _RANK_FLOOR = 1e-12
 """Share of the variance below which an axis is rounding of float64 and float32 states, and is not shown."""
 
 _ALONE = 0.9
-"""Share of the first axis' variance, and of its spread, past which one token is said to make it alone."""
+"""Share of the squared distances from the median state past which one token is said to make the axes alone."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PCA:
         coordinates = (points.vectors.astype(np.float64) - centre) @ components
         found = coordinates.shape[1]
         notes = [] if found == dims else [f"The fitted states span {counted(found, 'dimension')} only, not {dims}."]
-        notes += _token_alone(points.position[points.fit], coordinates[points.fit, 0], share=float(shares[0]))
+        notes += _token_alone(points.position[points.fit], fitted)
         percent = [f"{100 * share:.1f} %" for share in shares]
         tokens = len(np.unique(points.position[points.fit]))
         return Projected(
@@ -80,17 +80,18 @@ def _axes(
     return components * signs, shares
 
 
-def _token_alone(position: Int64[np.ndarray, " rows"], first: Float64[np.ndarray, " rows"], *, share: float) -> list[str]:
-    """A warning when one token's states lie so far from all others that the first axis shows nothing else."""
+def _token_alone(position: Int64[np.ndarray, " rows"], fitted: Float64[np.ndarray, "rows width"]) -> list[str]:
+    """A warning when one token's states lie so far from all others that the axes show nothing else."""
     tokens, owner = np.unique(position, return_inverse=True)
-    if share <= _ALONE or len(tokens) < 3:
+    if len(tokens) < 3:
         return []
     # Around the median, not the mean: the far token pulls the mean towards itself.
-    spread = np.bincount(owner, weights=np.square(first - np.median(first)))
+    spread = np.bincount(owner, weights=np.sum(np.square(fitted - np.median(fitted, axis=0)), axis=1))
     far = int(spread.argmax())
-    if spread[far] <= _ALONE * spread.sum():
+    share = float(spread[far] / spread.sum())
+    if share <= _ALONE:
         return []
     return [
-        f"Token #{tokens[far]} alone makes the first axis ({100 * share:.0f} % of the variance); "
+        f"Token #{tokens[far]} alone holds {100 * share:.0f} % of the spread, so the axes show little else; "
         f"leave out position {tokens[far]}, or tokens far above the median norm, to see the others."
     ]
