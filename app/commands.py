@@ -3,12 +3,12 @@
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from analysis import study
-from analysis.chart import Camera, Chart, View, chart_builders
+from analysis.chart import Camera, Chart, ChartBuilder, View, chart_builders
 from analysis.exit_rule import ExitRule, exit_rules
 from analysis.projection import projections
 from analysis.prompts import parse_ids, read_prompts
@@ -151,11 +151,6 @@ def _chart(arguments: argparse.Namespace, run_there: study.Run) -> Chart:
     kinds = chart_builders()
     if arguments.chart not in kinds:
         raise OptionError(f"--chart {arguments.chart} was given; choose one of {', '.join(kinds)}.")
-    options = pairs("--set", arguments.set)
-    for field in ("statistic", "dims", "projection"):
-        if getattr(arguments, field) is not None:
-            options[field] = getattr(arguments, field)
-    builder = filled(kinds[arguments.chart], options, what=f"chart {arguments.chart}")
     view = View(
         run=run_there,
         prompt=arguments.prompt,
@@ -163,17 +158,49 @@ def _chart(arguments: argparse.Namespace, run_there: study.Run) -> Chart:
         block=arguments.block,
         loop=arguments.loop,
         rules=chosen_rules(arguments),
-        others=tuple((label, study.load(Path(folder))) for label, folder in pairs("--other", arguments.other).items()),
+        others=_others(arguments, run_there),
     )
     loops = max(block.loops for block in view.trajectory.blocks)
     if view.loop is not None and not 1 <= view.loop <= loops:
         raise OptionError(f"--loop {view.loop} was given; this run has loops 1 to {loops}.")
-    chart = builder.build(view)
+    chart = _builder(arguments, kinds[arguments.chart]).build(view)
     if arguments.camera is None:
         return chart
     if chart.camera is None:
         raise OptionError(f"--camera was given, but this chart is flat; 3-D charts take it (chart {chart.name} with --dims 3).")
     return chart.seen_from(Camera(*arguments.camera))
+
+
+def _builder(arguments: argparse.Namespace, kind: type[ChartBuilder]) -> ChartBuilder:
+    """The chart's builder, its fields from --statistic, --dims, --projection and --set (``projection.seed`` as well)."""
+    what = f"chart {arguments.chart}"
+    options = pairs("--set", arguments.set)
+    inner = {name.partition(".")[2]: options.pop(name) for name in list(options) if name.startswith("projection.")}
+    if arguments.statistic is not None:
+        own = {field.name for field in fields(cast("Any", kind))}
+        options["statistics" if "statistics" in own else "statistic"] = arguments.statistic
+    if arguments.dims is not None:
+        options["dims"] = arguments.dims
+    name: str | None = options.pop("projection", None) or arguments.projection
+    if name is None:
+        if inner:
+            raise OptionError(f"--set projection.{next(iter(inner))} was given without --projection; name the projection too.")
+        return filled(kind, options, what=what)
+    known = projections()
+    if name not in known:
+        raise OptionError(f"--projection {name} was given; choose one of {', '.join(known)}.")
+    return filled(kind, options, what=what, ready={"projection": filled(known[name], inner, what=f"projection {name}")})
+
+
+def _others(arguments: argparse.Namespace, run_there: study.Run) -> tuple[tuple[str, study.Run], ...]:
+    """Runs to compare with: those that were named, else what comes with the demo where the prompt is the demo's."""
+    if arguments.other:
+        return tuple((label, study.load(Path(folder))) for label, folder in pairs("--other", arguments.other).items())
+    try:
+        bundled = study.bundled_request().to_json()["prompts"]
+    except study.CheckpointError:
+        return ()
+    return study.bundled_others() if run_there.request.get("prompts") == bundled else ()
 
 
 def listing(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -28,23 +28,25 @@ def pairs(option: str, items: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def filled(kind: type[T], given: Mapping[str, str], *, what: str) -> T:
+def filled(kind: type[T], given: Mapping[str, str], *, what: str, ready: Mapping[str, Any] = MappingProxyType({})) -> T:
     """An instance of the dataclass ``kind`` with the given fields read from words, the others at their defaults.
+
+    ``ready`` holds fields whose values are no words (the projection of a chart).
 
     Raises OptionError when there is no such field, a word does not fit its type, or the class refuses the values.
     """
     hints = get_type_hints(kind)
     own = {field.name: field for field in fields(cast("Any", kind)) if field.init}
-    unknown = [name for name in given if name not in own]
+    unknown = [name for name in (*given, *ready) if name not in own]
     if unknown:
         listed = ", ".join(own) if own else "none"
         raise OptionError(f"{what} has no option {unknown[0]!r}; its options are: {listed}.")
-    absent = [n for n, f in own.items() if f.default is MISSING and f.default_factory is MISSING and n not in given]
+    absent = [n for n, f in own.items() if f.default is MISSING and f.default_factory is MISSING and n not in {*given, *ready}]
     if absent:
         raise OptionError(f"{what} needs a value for {absent[0]!r}; give it.")
     values = {name: read(hints[name], word, where=f"{what}, {name}") for name, word in given.items()}
     try:
-        return kind(**values)
+        return kind(**values, **ready)
     except ValueError as error:
         raise OptionError(str(error)) from error
 
