@@ -71,5 +71,7 @@ def movement(values: Float[np.ndarray, " loops"]) -> str:
     first, last = float(values[defined[0]]), float(values[defined[-1]])
     if len(defined) == 1:
         return f"is {first:.3g} (loop {defined[0] + 1})"
-    verb = "falls" if last < first else "rises" if last > first else "stays, all in all,"
-    return f"{verb} from {first:.3g} to {last:.3g} (loops {defined[0] + 1} to {defined[-1] + 1})"
+    where = f"(loops {defined[0] + 1} to {defined[-1] + 1})"
+    if first == last:
+        return f"stays, all in all, at {first:.3g} {where}"
+    return f"{'falls' if last < first else 'rises'} from {first:.3g} to {last:.3g} {where}"

@@ -17,9 +17,6 @@ _MERGE = 1e-6
 """Relative distance below which two iterates of one path are one point: float32 rounding of a converged state."""
 
 _FEWEST = 4
-_SPECTRAL_FROM = 10
-"""Fewest points for the spectral start; its eigensolver refuses a handful of them."""
-
 _REMEMBERED = 16
 _lock = threading.Lock()
 """Two fits at once can abort the process (numba's threading layer), so there is one at a time."""
@@ -30,7 +27,7 @@ _done: "OrderedDict[str, Float64[np.ndarray, 'rows dims']]" = OrderedDict()
 
 @dataclass(frozen=True)
 class UMAP:
-    """UMAP of the fitted states (McInnes, Healy, Melville 2018, arXiv 1802.03426).
+    """UMAP of the fitted states, started from their PCA (McInnes, Healy, Melville 2018, arXiv 1802.03426).
 
     States of one token that no longer move are merged before the fit and share their coordinates. The result
     depends on the order of the rows, which is fixed, on the seed, the machine and the versions of the libraries.
@@ -83,8 +80,8 @@ class UMAP:
         placed = f" The {others} states outside the fit were placed afterwards." if others else ""
         return (
             f"UMAP of {distinct} distinct states (k ≥ 1{merged}) with {used} neighbours{asked}, min_dist {self.min_dist:g}, "
-            f"seed {self.seed}; distances between groups mean little, and the picture can only be had again on the same "
-            f"machine and versions.{placed}"
+            f"seed {self.seed}, started from PCA; distances between groups mean little, and the picture can only be had "
+            f"again on the same machine and versions.{placed}"
         )
 
     def _place(self, fit: np.ndarray, others: np.ndarray, *, neighbours: int, dims: int) -> Float64[np.ndarray, "rows dims"]:
@@ -113,7 +110,9 @@ def _fit(options: UMAP, fit: np.ndarray, others: np.ndarray, *, neighbours: int,
         min_dist=options.min_dist,
         random_state=options.seed,
         transform_seed=options.seed,
-        init="spectral" if len(fit) >= _SPECTRAL_FROM else "random",
+        # Paths of different blocks are often unconnected in the neighbour graph, which the spectral start handles badly
+        # (and refuses for a handful of points); starting from PCA keeps the large scale (Kobak, Linderman 2021).
+        init="pca" if min(fit.shape) >= dims else "random",
         n_jobs=1,
     )
     placed: list[np.ndarray] = [np.asarray(mapper.fit_transform(fit))]

@@ -5,15 +5,18 @@ import dataclasses
 import numpy as np
 import pytest
 
+from analysis.caption import movement
 from analysis.chart import Bars, ChartError, Line, Points, Rule, View
 from analysis.charts.checkpoints import CheckpointsChart
 from analysis.charts.curves import CurvesChart
 from analysis.charts.drift import DriftChart
 from analysis.charts.rule import RuleChart
+from analysis.charts.trajectory import TrajectoryChart
 from analysis.exits.acceleration import AccelerationExit
 from analysis.exits.kl import KLExit
 from analysis.exits.step_norm import StepNormExit
 from analysis.statistic import statistics
+from model.capture.trajectory import renamed
 from tests.analysis.chart_marks import alone, inf_run, marks
 from tests.toys import toy_run, toy_trajectory
 
@@ -200,3 +203,50 @@ class TestCheckpoints:
         assert [panel.title for panel in chart.panels] == ["step norm"]
         with pytest.raises(ChartError, match="at least 2 loops"):
             CheckpointsChart(statistics=("step_cosine",)).build(View(run=toy_run(), others=short))
+
+
+class TestWords:
+    def test_blocks_of_different_depth_are_named_with_their_own_k(self) -> None:
+        short = toy_trajectory(loops=1, blocks=1).blocks[0]
+        _, second, third = toy_trajectory().blocks
+        run = alone(dataclasses.replace(toy_trajectory(), blocks=(short, second, third)))
+        chart = CurvesChart(statistic="step_cosine").build(View(run=run))
+        assert [panel.title for panel in chart.panels] == ["h[2]", "h[3]"]
+        assert "Blank for block h[1]: too few loops." in chart.caption
+        assert "K = 1 (h[1]), 8 (h[2]), 8 (h[3])" in TrajectoryChart().build(View(run=run)).title
+
+    def test_an_unknown_trained_depth_is_not_mentioned(self) -> None:
+        chart = CurvesChart().build(View(run=alone(renamed(toy_trajectory(), loops_trained=None, mode="live"))))
+        assert "Training used" not in chart.caption
+        assert "live (the loop really stopped)" in chart.caption
+        assert not marks(chart, Rule, across="vertical")
+
+    def test_a_rule_without_its_readout_is_a_warning_beside_others_and_an_error_alone(self) -> None:
+        trajectory = toy_trajectory()
+        bare = tuple(dataclasses.replace(block, readouts={}) for block in trajectory.blocks)
+        run = alone(dataclasses.replace(trajectory, blocks=bare))
+        both = TrajectoryChart().build(View(run=run, rules=(KLExit(), StepNormExit(threshold=1.0))))
+        assert len([warning for warning in both.warnings if "--lens" in warning]) == 3
+        assert [mark.role.name for mark in marks(both, Points, glyph="exit")] == ["step_norm"]
+        with pytest.raises(ChartError, match="run again with a lens"):
+            RuleChart().build(View(run=run, rules=(KLExit(),)))
+
+    def test_hand_offs_without_a_finite_value_say_so(self) -> None:
+        trajectory = toy_trajectory(blocks=2)
+        first, second = trajectory.blocks
+        second = dataclasses.replace(second, drift_in=np.full(5, np.nan))
+        with pytest.raises(ChartError, match="no token has a finite value"):
+            DriftChart().build(View(run=alone(dataclasses.replace(trajectory, blocks=(first, second)))))
+
+    @pytest.mark.parametrize(
+        ("values", "words"),
+        [
+            ([np.nan, 2.0, 1.0], "falls from 2 to 1 (loops 2 to 3)"),
+            ([1.0, 2.0], "rises from 1 to 2 (loops 1 to 2)"),
+            ([1.0, 5.0, 1.0], "stays, all in all, at 1 (loops 1 to 3)"),
+            ([np.nan, 3.0], "is 3 (loop 2)"),
+            ([np.nan], "is undefined"),
+        ],
+    )
+    def test_movement(self, values: list[float], words: str) -> None:
+        assert movement(np.array(values)) == words

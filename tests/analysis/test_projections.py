@@ -200,6 +200,15 @@ class TestUmapFits:
         assert "15 distinct states (k ≥ 1, 6 that repeat one of them were merged)" in result.caption
         assert "3 states outside the fit were placed afterwards" in result.caption
 
+    def test_groups_that_share_no_neighbour_warn_of_nothing(self) -> None:
+        generator = np.random.default_rng(0)
+        groups = np.concatenate([generator.normal(size=(20, 8)) + 1000 * g * np.eye(8)[g] for g in range(4)])
+        result = UMAP(neighbours=5).project(cloud(groups), dims=2)
+        centres = result.coordinates.reshape(4, 20, 2).mean(axis=1)
+        spread = result.coordinates.reshape(4, 20, 2).std(axis=1).max()
+        apart = min(np.linalg.norm(centres[a] - centres[b]) for a in range(4) for b in range(a))
+        assert apart > spread
+
     def test_two_threads_at_once(self) -> None:  # case P3
         done: list[np.ndarray] = []
 
