@@ -65,7 +65,7 @@ class ExitRule(Protocol):
         ...
 
 
-class MissingReadout(LookupError):  # noqa: N818 - it names a state of the run, not a mistake
+class MissingReadout(LookupError):
     """The run has no readout that a rule or chart needs; the message says which option records it."""
 
 
