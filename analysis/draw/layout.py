@@ -1,7 +1,7 @@
 """What both renderers must agree on: ranges, ticks, cell edges, which legend entries appear, words on axes."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -152,3 +152,23 @@ def runs(x: Float[np.ndarray, " rows"], *others: Float[np.ndarray, " rows"]) -> 
 def every_nth(count: int, most: int) -> int:
     """Keep every n-th of ``count`` labels so that at most ``most`` remain."""
     return max(1, math.ceil(count / max(most, 1)))
+
+
+def broken(text: str, fits: Callable[[str], bool]) -> str:
+    """The text with line breaks at spaces, so that every line fits; a word that is too long alone stays whole."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        lines.append("")
+        for word in line.split(" "):
+            longer = f"{lines[-1]} {word}" if lines[-1] else word
+            if lines[-1] and not fits(longer):
+                lines.append(word)
+            else:
+                lines[-1] = longer
+    return "\n".join(lines)
+
+
+def columns_across(panel: Panel, heatmap: Heatmap) -> float:
+    """How many columns of the map lie side by side in the panel, which may be wider than the map."""
+    low, high = panel.x.limits or (0.0, float(len(heatmap.x)))
+    return max(abs(high - low), 1.0)

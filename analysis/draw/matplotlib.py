@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import matplotlib as mpl
@@ -15,12 +16,15 @@ from matplotlib.figure import Figure
 from analysis.chart import Axis, Camera, Chart, Heatmap, Panel, Points
 from analysis.draw import layout, theme
 from analysis.draw.glyphs import printable, register_fonts, width_pt
-from analysis.draw.matplotlib_axes import limits, scales, space, ticks
+from analysis.draw.matplotlib_axes import broken, limits, scales, space, ticks
 from analysis.draw.matplotlib_marks import colour_map, draw, legend_handle
+from analysis.draw.wrap import wrapped
 
 _NARROWEST = 1.7
 """Inches below which a panel is unreadable; panels stack rather than get narrower."""
 _ACROSS = 3
+_WORD = 19.0
+"""Points that a cell with a word in it needs; maps of words break into rows where there is less."""
 _PAPER = theme.PAINTS["paper"]
 _STYLE = threading.RLock()
 
@@ -89,8 +93,10 @@ def figure(chart: Chart, venue: str | theme.Venue) -> Figure:
         return _figure(chart, place)
 
 
-def _figure(chart: Chart, venue: theme.Venue) -> Figure:
-    across = max(1, min(len(chart.panels), _ACROSS, int(venue.width_in / _NARROWEST)))
+def _figure(whole: Chart, venue: theme.Venue) -> Figure:
+    chart = wrapped(whole, int((venue.width_in - 0.8) * 72 / _WORD))
+    narrowest = venue.width_in if len(chart.panels) > len(whole.panels) else _NARROWEST
+    across = max(1, min(len(chart.panels), _ACROSS, int(venue.width_in / narrowest)))
     rows = math.ceil(len(chart.panels) / across)
     width = venue.width_in / across
     handles = _legend(chart)
@@ -100,14 +106,12 @@ def _figure(chart: Chart, venue: theme.Venue) -> Figure:
     made = Figure(figsize=(venue.width_in, round(sum(heights) + extra, 2)), layout="constrained", facecolor=_PAPER.paper)
     grid = made.add_gridspec(rows, across, height_ratios=heights)
     last = layout.last_loop(chart)
-    coloured: list[Any] = []
+    bars: list[_Bar] = []
     for i, panel in enumerate(chart.panels):
         ax = made.add_subplot(grid[i // across, i % across], projection="3d" if panel.z else None)
-        _panel(made, ax, panel, chart=chart, venue=venue, width=width, last=last)
-        if any(isinstance(mark, Points) and mark.value is not None for mark in panel.marks):
-            coloured.append(ax)
-    if coloured:
-        _loop_bar(made, coloured, chart, venue=venue, last=last)
+        bars += _panel(ax, panel, chart=chart, venue=venue, width=width, height=heights[i // across], last=last)
+    for bar in _shared(bars, cut=len(chart.panels) > len(whole.panels)):
+        _colour_bar(made, bar, right=(width if len(bar.axes) == 1 else venue.width_in) >= 4, last=last)
     if handles:
         made.legend(handles=handles, loc="outside upper left", ncols=columns)
     return made
@@ -147,55 +151,83 @@ def _legend(chart: Chart) -> list[Any]:
 
 
 def _legend_columns(labels: list[str], venue: theme.Venue) -> int:
-    if not labels:
-        return 1
-    widest = max(width_pt(label, venue.body_pt) for label in labels) + 3.6 * venue.body_pt
-    return max(1, min(len(labels), int(venue.width_in * 72 / widest)))
+    """As many columns as fit side by side; matplotlib fills them one after the other, the first ones longer."""
+    handle = 3.6 * venue.body_pt
+    widths = [width_pt(label, venue.body_pt) + handle for label in labels]
+    for columns in range(len(labels), 1, -1):
+        long, rest = divmod(len(labels), columns)
+        ends = np.cumsum([long + (c < rest) for c in range(columns)])
+        starts = [0, *ends[:-1]]
+        if sum(max(widths[a:b]) for a, b in zip(starts, ends, strict=True)) <= venue.width_in * 72 - 6:
+            return columns
+    return 1
 
 
-def _panel(made: Figure, ax: Any, panel: Panel, *, chart: Chart, venue: theme.Venue, width: float, last: float) -> None:
-    maps = [mark for mark in panel.marks if isinstance(mark, Heatmap)]
+def _panel(
+    ax: Any, panel: Panel, *, chart: Chart, venue: theme.Venue, width: float, height: float, last: float
+) -> list["_Bar"]:
+    """Draw one panel; returns the colour bars that it needs."""
+    bars: list[_Bar] = []
     room = (width - (0.75 if width < 4 else 1.2)) * 72
     scales(ax, panel)
     for mark in panel.marks:
-        cell = room / max(len(mark.x), 1) if isinstance(mark, Heatmap) else 0.0
+        cell = room / layout.columns_across(panel, mark) if isinstance(mark, Heatmap) else 0.0
         mappable = draw(ax, mark, panel, venue=venue, last_loop=last, cell_pt=cell)
         if mappable is not None and isinstance(mark, Heatmap):
-            where = "right" if width >= 4 else "bottom"
-            bar = made.colorbar(mappable, ax=ax, location=where, aspect=24 if where == "right" else 34, shrink=0.8, pad=0.02)
-            _dress_bar(bar, printable(mark.value_title))
-    ax.set_xlabel(printable(layout.axis_words(panel.x)))
-    ax.set_ylabel(printable(layout.axis_words(panel.y)))
-    if panel.title:
-        ax.set_title(printable(panel.title))
+            bars.append(_Bar(mappable, [ax], mark.value_title))
+        elif isinstance(mark, Points) and mark.value is not None:
+            loops = ScalarMappable(Normalize(0.0, 1.0), colour_map(theme.loop_palette("paper")))
+            bars.append(_Bar(loops, [ax], mark.value_title or "loop", loops=True))
+    _words(ax, panel, venue=venue, width=width, height=height)
     limits(ax, panel)
     ticks(ax, panel, venue=venue, room=room)
     if panel.z is not None:
         space(ax, panel, chart.camera or Camera())
-        return
+        return bars
     if panel.equal:
         ax.set_aspect("equal", adjustable="datalim")
-    if not maps:
+    if not any(isinstance(mark, Heatmap) for mark in panel.marks):
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(visible=True, zorder=0)
         ax.set_axisbelow(True)
+    return bars
 
 
-def _loop_bar(made: Figure, axes: list[Any], chart: Chart, *, venue: theme.Venue, last: float) -> None:
-    """One colour bar for all points that are coloured by loop, log-spaced, with the loops' own numbers on it."""
-    titles = [m.value_title for p in chart.panels for m in p.marks if isinstance(m, Points) and m.value is not None]
-    mappable = ScalarMappable(Normalize(0.0, 1.0), colour_map(theme.loop_palette("paper")))
-    right = venue.width_in >= 4
-    bar = made.colorbar(
-        mappable, ax=axes, location="right" if right else "bottom", aspect=24 if right else 34, shrink=0.8, pad=0.02
-    )
-    named = theme.loop_ticks(last)
-    places = theme.loop_shade(np.array(named, dtype=np.float64), last)
-    bar.set_ticks([float(place) for place in places], labels=[str(tick) for tick in named])
-    _dress_bar(bar, printable(next((title for title in titles if title), "loop")))
+def _words(ax: Any, panel: Panel, *, venue: theme.Venue, width: float, height: float) -> None:
+    """Titles of panel and axes, broken into lines where the panel is too narrow or too low for them."""
+    across, up = (width - 0.55) * 72, (height - 0.35) * 72
+    ax.set_xlabel(broken(printable(layout.axis_words(panel.x)), across, venue.body_pt))
+    ax.set_ylabel(broken(printable(layout.axis_words(panel.y)), up, venue.body_pt))
+    if panel.z is not None:
+        ax.set_zlabel(printable(layout.axis_words(panel.z)))
+    if panel.title:
+        ax.set_title(broken(printable(panel.title), across, venue.body_pt))
 
 
-def _dress_bar(bar: Any, title: str) -> None:
-    bar.set_label(title)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=2.0)
+@dataclass(frozen=True)
+class _Bar:
+    """A colour bar: what it explains, beside which axes, in which words; ``loops`` puts loops on it, log-spaced."""
+
+    mappable: Any
+    axes: list[Any]
+    title: str
+    loops: bool = False
+
+
+def _shared(bars: list[_Bar], *, cut: bool) -> list[_Bar]:
+    """One bar for all points coloured by loop, one for the parts of a map that was cut, and one per other map."""
+    loops, maps = [bar for bar in bars if bar.loops], [bar for bar in bars if not bar.loops]
+    found = [replace(loops[0], axes=list(dict.fromkeys(ax for bar in loops for ax in bar.axes)))] if loops else []
+    return found + ([replace(maps[0], axes=[ax for bar in maps for ax in bar.axes])] if cut else maps)
+
+
+def _colour_bar(made: Figure, bar: _Bar, *, right: bool, last: float) -> None:
+    where, aspect = ("right", 24) if right else ("bottom", 34)
+    drawn = made.colorbar(bar.mappable, ax=bar.axes, location=where, aspect=aspect, shrink=0.8, pad=0.02)
+    if bar.loops:
+        named = theme.loop_ticks(last)
+        places = theme.loop_shade(np.array(named, dtype=np.float64), last)
+        drawn.set_ticks([float(place) for place in places], labels=[str(tick) for tick in named])
+    drawn.set_label(printable(bar.title))
+    drawn.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    drawn.ax.tick_params(length=2.0)

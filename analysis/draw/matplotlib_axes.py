@@ -5,9 +5,17 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
-from analysis.chart import Axis, Camera, Heatmap, Panel
+from analysis.chart import Axis, Bars, Camera, Heatmap, Panel
 from analysis.draw import layout, theme
 from analysis.draw.glyphs import printable, width_pt
+
+_FEW = 4
+"""Up to so many names on an axis keep their full length and break into lines; more are cut."""
+
+
+def broken(text: str, room_pt: float, size: float) -> str:
+    """Text with line breaks so that it fits into a width, both in points."""
+    return layout.broken(text, lambda line: width_pt(line, size) <= room_pt)
 
 
 def scales(ax: Any, panel: Panel) -> None:
@@ -48,11 +56,15 @@ def ticks(ax: Any, panel: Panel, *, venue: theme.Venue, room: float) -> None:
 def _named_ticks(target: Any, axis: Axis, *, side: layout.Side, venue: theme.Venue, room: float) -> None:
     """Labels for positions: flat where they fit, else upright, and only every n-th where even these would touch."""
     assert axis.ticks is not None
-    words = [theme.shortened(printable(label), 12) for _, label in axis.ticks]
+    words = [printable(label) for _, label in axis.ticks]
     if not words:
         return
+    if side == "x" and len(words) <= _FEW:
+        words = [broken(word, room / len(words), venue.tick_pt) for word in words]
+    else:
+        words = [theme.shortened(word, 12) for word in words]
     widest = max(width_pt(word, venue.tick_pt) for word in words) + 4
-    upright = side == "x" and len(words) * widest > room
+    upright = side == "x" and len(words) > _FEW and len(words) * widest > room
     every = layout.every_nth(len(words), int(room / (venue.tick_pt * 1.12))) if upright else 1
     target.set_major_locator(FixedLocator([float(at) for at, _ in axis.ticks[::every]]))
     target.set_major_formatter(FixedFormatter(words[::every]))
@@ -73,6 +85,8 @@ def limits(ax: Any, panel: Panel) -> None:
             bounds = (float(edges.min()), float(edges.max()))
         if bounds is not None:
             getattr(ax, f"set_{side}lim")(*bounds)
+        elif any(isinstance(mark, Bars) and mark.text for mark in panel.marks) and side == "y":
+            ax.margins(y=0.14)
         if axis.reversed:
             getattr(ax, f"invert_{side}axis")()
 
@@ -90,7 +104,6 @@ def _bins(panel: Panel, side: layout.Side) -> int:
 def space(ax: Any, panel: Panel, camera: Camera) -> None:
     """Camera, proportions and a quiet frame for a three-dimensional axes."""
     assert panel.z is not None
-    ax.set_zlabel(printable(layout.axis_words(panel.z)))
     ax.view_init(elev=camera.elevation, azim=camera.azimuth)
     spans = [float(np.ptp(getattr(ax, f"get_{side}lim")())) for side in "xyz"] if panel.equal else [1.0, 1.0, 1.0]
     longest = max(spans) or 1.0

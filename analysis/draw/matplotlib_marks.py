@@ -80,7 +80,9 @@ def legend_handle(mark: Mark) -> Any:
     if isinstance(mark, Bars):
         return Patch(facecolor=theme.look(mark.role, "paper").colour, label=label)
     if isinstance(mark, Line):
-        return Line2D([], [], label=label, **_line_looks(mark))
+        line = Line2D([], [], label=label, **_line_looks(mark))
+        line.set_alpha(1.0)
+        return line
     if isinstance(mark, Points):
         face, edge, width, marker, size = _point_looks(mark)
         if mark.value is not None and mark.glyph == "loop":
@@ -116,11 +118,12 @@ def _point_looks(mark: Points) -> tuple[str, str, float, str, float]:
     look = theme.look(mark.role, "paper")
     size = mark.size * _SIZE
     if mark.glyph in ("start", "hollow"):
-        return _PAPER.paper, look.colour, 0.9, "o", size
+        return "none" if mark.size >= theme.RING_FROM else _PAPER.paper, look.colour, 0.9, "o", size
     if mark.glyph == "end":
         return look.colour, _PAPER.paper, 0.4, "s", size
     if mark.glyph == "exit":
-        return look.colour, _PAPER.paper, 0.6, _MARKERS[look.marker], max(size, 6.0)
+        size = theme.exit_size(mark.size) * _SIZE * (0.65 if look.marker == "diamond" else 0.85)
+        return look.colour, _PAPER.paper, 0.5, _MARKERS[look.marker], size
     return look.colour, "none", 0.0, "o", size * 0.9
 
 
@@ -223,4 +226,5 @@ def _rule(ax: Axes, mark: Rule) -> None:
 
 
 def _rule_looks(mark: Rule) -> dict[str, Any]:
-    return {"color": theme.look(mark.role, "paper").colour, "linewidth": 1.0, "linestyle": _DASHES[mark.dash]}
+    colour = _PAPER.soft if mark.role.kind == "ink" else theme.look(mark.role, "paper").colour
+    return {"color": colour, "linewidth": 0.9, "linestyle": _DASHES[mark.dash]}

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from analysis.chart import Bars, Chart, Heatmap, Panel, Points, Role, Rule
+from analysis.chart import Bars, Chart, Heatmap, Mark, Panel, Points, Rule
 from analysis.draw import layout, theme
-from analysis.draw.plotly_axes import Screen, camera_from_eye, eye, plane, scene
-from analysis.draw.plotly_marks import Place, escape, traces
+from analysis.draw.plotly_axes import Area, Screen, camera_from_eye, eye, plane, scene
+from analysis.draw.plotly_marks import Place, traces
+from analysis.draw.plotly_values import escape
 
 __all__ = ["camera_from_eye", "eye", "figure_json"]
 
@@ -16,7 +17,9 @@ ACROSS = 3
 """Panels side by side before a new row begins."""
 
 _TOP = 34
-_TITLE = 26
+_TITLE = 20
+_TITLE_CHARACTERS = 105
+"""Characters of panel titles that fit side by side on a page of usual width."""
 
 
 def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
@@ -37,9 +40,9 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
         figure |= (
             scene(panel, area, suffix, chart=chart, surface=surface) if panel.z else plane(panel, area, suffix, surface=surface)
         )
-        figure["annotations"] += _panel_title(panel, area, surface)
+        figure["annotations"] += _panel_title(panel, area, surface, across=min(len(chart.panels), ACROSS))
         figure["annotations"] += [note for m in panel.marks if isinstance(m, Bars) for note in _bar_words(m, panel, suffix)]
-        figure["shapes"] += [_shape(mark, suffix, surface) for mark in panel.marks if isinstance(mark, Rule)]
+        figure["shapes"] += [_shape(m, panel, suffix, surface=surface, named=named) for m in panel.marks if isinstance(m, Rule)]
         axes = {"scene": f"scene{suffix}"} if panel.z else {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         for mark in panel.marks:
             place = Place(panel=panel, axes=axes, surface=surface, last_loop=layout.last_loop(chart), named=named)
@@ -48,12 +51,19 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
                 if trace["type"] == "heatmap":
                     trace["colorbar"] |= _bar(area, surface)
             data += drawn
-            named |= {legend for legend in [getattr(mark, "legend", "")] if legend}
+            named |= {word for word in (_in_legend(mark, panel),) if word}
     figure["showlegend"] = bool(named)
     return {"data": data, "layout": figure}
 
 
-def _areas(chart: Chart) -> list[tuple[float, float, float, float]]:
+def _in_legend(mark: Mark, panel: Panel) -> str:
+    """The mark's legend entry, "" when it has none."""
+    if isinstance(mark, Rule):
+        return mark.label if any(isinstance(m, Heatmap) for m in panel.marks) else ""
+    return getattr(mark, "legend", "")
+
+
+def _areas(chart: Chart) -> list[Area]:
     """Domains (left, right, bottom, top) of every panel, in rows of up to ACROSS panels."""
     count = len(chart.panels)
     across = min(count, ACROSS)
@@ -63,7 +73,7 @@ def _areas(chart: Chart) -> list[tuple[float, float, float, float]]:
     gap_y = 0.24 if rows == 2 else 0.16
     width = (1 - gap_x * (across - 1)) / across
     height = (1 - gap_y * (rows - 1)) / rows
-    areas: list[tuple[float, float, float, float]] = []
+    areas: list[Area] = []
     for i in range(count):
         left, top = (i % across) * (width + gap_x), 1 - (i // across) * (height + gap_y)
         areas.append((left, min(left + width, 1.0), max(top - height, 0.0), top))
@@ -87,7 +97,8 @@ def _height(chart: Chart) -> int:
 
 def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
     paint = theme.PAINTS[surface]
-    titled = any(panel.title for panel in chart.panels)
+    across = min(len(chart.panels), ACROSS)
+    lines = max(_title_lines(panel, across).count("\n") + 1 if panel.title else 0 for panel in chart.panels)
     return {
         "autosize": True,
         "height": _height(chart),
@@ -95,7 +106,7 @@ def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
         "font": {"family": theme.SCREEN_FONTS, "size": 13, "color": paint.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 16, "r": 16, "t": _TOP + (_TITLE if titled else 8), "b": 16, "autoexpand": True},
+        "margin": {"l": 16, "r": 16, "t": _TOP + 8 + _TITLE * lines, "b": 16, "autoexpand": True},
         "hovermode": "closest",
         "hoverlabel": {
             "align": "left",
@@ -146,7 +157,7 @@ def _loop_axis(chart: Chart, surface: Screen) -> dict[str, Any]:
     }
 
 
-def _bar(area: tuple[float, float, float, float], surface: Screen) -> dict[str, Any]:
+def _bar(area: Area, surface: Screen) -> dict[str, Any]:
     _, right, bottom, top = area
     paint = theme.PAINTS[surface]
     return {
@@ -162,18 +173,24 @@ def _bar(area: tuple[float, float, float, float], surface: Screen) -> dict[str, 
     }
 
 
-def _panel_title(panel: Panel, area: tuple[float, float, float, float], surface: Screen) -> list[dict[str, Any]]:
+def _title_lines(panel: Panel, across: int) -> str:
+    """The panel's title, broken into lines that fit above it on a page of usual width."""
+    return layout.broken(panel.title, lambda line: len(line) <= _TITLE_CHARACTERS // across)
+
+
+def _panel_title(panel: Panel, area: Area, surface: Screen, *, across: int) -> list[dict[str, Any]]:
     if not panel.title:
         return []
     return [
         {
-            "text": escape(panel.title),
+            "text": escape(_title_lines(panel, across)),
             "xref": "paper",
             "yref": "paper",
             "x": area[0],
             "y": area[3],
             "xanchor": "left",
             "yanchor": "bottom",
+            "align": "left",
             "yshift": 3,
             "showarrow": False,
             "font": {"size": 14, "color": theme.PAINTS[surface].ink, "weight": 600},
@@ -181,16 +198,21 @@ def _panel_title(panel: Panel, area: tuple[float, float, float, float], surface:
     ]
 
 
-def _shape(mark: Rule, suffix: str, surface: Screen) -> dict[str, Any]:
-    """A Rule as a labelled line across its panel."""
+def _shape(mark: Rule, panel: Panel, suffix: str, *, surface: Screen, named: frozenset[str]) -> dict[str, Any]:
+    """A Rule as a line across its panel, labelled on the line, or in the legend where a map lies beneath."""
+    paint = theme.PAINTS[surface]
     colour = theme.look(mark.role, surface).colour
-    label = theme.PAINTS[surface].soft if mark.role == Role("muted") else colour
     flat = mark.across == "horizontal"
     along = {"x0": 0, "x1": 1, "y0": mark.at, "y1": mark.at, "xref": f"x{suffix} domain", "yref": f"y{suffix}"}
     up = {"x0": mark.at, "x1": mark.at, "y0": 0, "y1": 1, "xref": f"x{suffix}", "yref": f"y{suffix} domain"}
-    return (along if flat else up) | {
+    line: dict[str, Any] = (along if flat else up) | {
         "type": "line",
         "line": {"color": colour, "width": 1.5, "dash": mark.dash},
+    }
+    if any(isinstance(m, Heatmap) for m in panel.marks):
+        shown = bool(mark.label) and mark.label not in named
+        return line | {"name": escape(mark.label), "showlegend": shown, "legendgroup": escape(mark.label)}
+    return line | {
         "label": {
             "text": escape(mark.label),
             "textposition": "start" if flat else "end",
@@ -198,8 +220,8 @@ def _shape(mark: Rule, suffix: str, surface: Screen) -> dict[str, Any]:
             "yanchor": "bottom",
             "xanchor": "left" if flat else "right",
             "padding": 3,
-            "font": {"size": 12, "color": label},
-        },
+            "font": {"size": 12, "color": paint.soft},
+        }
     }
 
 

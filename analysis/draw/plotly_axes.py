@@ -6,12 +6,17 @@ from typing import Any, Literal
 
 from analysis.chart import Axis, Camera, Chart, Heatmap, Panel
 from analysis.draw import layout, theme
-from analysis.draw.plotly_marks import escape
+from analysis.draw.plotly_values import escape
 
 Screen = Literal["light", "dark"]
+Area = tuple[float, float, float, float]
+"""Left, right, bottom and top of a panel, as fractions of the figure."""
 _EYE_DISTANCE = 2.0
 _TICK_LENGTH = 14
 _MOST_TICKS = 90
+_AXIS_CHARACTERS = 44
+_FEW = 8
+"""Up to so many names on an axis keep their full length."""
 
 
 def eye(camera: Camera) -> dict[str, float]:
@@ -36,7 +41,10 @@ def _axis(axis: Axis, panel: Panel, side: layout.Side, *, surface: Screen) -> di
     """What axes of planes and scenes have in common."""
     paint = theme.PAINTS[surface]
     found: dict[str, Any] = {
-        "title": {"text": escape(layout.axis_words(axis)), "font": {"size": 13, "color": paint.ink}},
+        "title": {
+            "text": escape(layout.broken(layout.axis_words(axis), lambda line: len(line) <= _AXIS_CHARACTERS)),
+            "font": {"size": 13, "color": paint.ink},
+        },
         "type": axis.scale,
         "gridcolor": paint.grid,
         "linecolor": paint.edge,
@@ -46,10 +54,12 @@ def _axis(axis: Axis, panel: Panel, side: layout.Side, *, surface: Screen) -> di
     }
     if axis.ticks is not None:
         every = layout.every_nth(len(axis.ticks), _MOST_TICKS)
+        length = _TICK_LENGTH if len(axis.ticks) > _FEW else 60
+        labels = [theme.shortened(label, length) for _, label in axis.ticks[::every]]
         found |= {
             "tickmode": "array",
             "tickvals": [float(at) for at, _ in axis.ticks[::every]],
-            "ticktext": [escape(theme.shortened(label, _TICK_LENGTH)) for _, label in axis.ticks[::every]],
+            "ticktext": [escape(label) for label in labels],
             "showgrid": False,
         }
     elif axis.whole:
@@ -77,8 +87,8 @@ def _ranged(found: dict[str, Any], axis: Axis) -> dict[str, Any]:
     return found
 
 
-def plane(panel: Panel, area: tuple[float, float, float, float], suffix: str, *, surface: Screen) -> dict[str, Any]:
-    """Layout entries of a two-dimensional panel; ``area`` is left, right, bottom, top as fractions of the figure."""
+def plane(panel: Panel, area: Area, suffix: str, *, surface: Screen) -> dict[str, Any]:
+    """Layout entries of a two-dimensional panel."""
     left, right, bottom, top = area
     x = _axis(panel.x, panel, "x", surface=surface) | {"domain": [left, right], "anchor": f"y{suffix}", "automargin": True}
     y = _axis(panel.y, panel, "y", surface=surface) | {"domain": [bottom, top], "anchor": f"x{suffix}", "automargin": True}
@@ -92,7 +102,7 @@ def plane(panel: Panel, area: tuple[float, float, float, float], suffix: str, *,
 
 def scene(
     panel: Panel,
-    area: tuple[float, float, float, float],
+    area: Area,
     suffix: str,
     *,
     chart: Chart,
@@ -128,4 +138,4 @@ def _proportions(panel: Panel) -> dict[str, float]:
     bounds = [layout.extent(panel, side) or (0.0, 1.0) for side in sides]
     spans = [high - low for low, high in bounds]
     longest = max(spans) or 1.0
-    return {side: max(1.5 * span / longest, 0.02) for side, span in zip(sides, spans, strict=True)}
+    return {side: max(1.35 * span / longest, 0.02) for side, span in zip(sides, spans, strict=True)}

@@ -1,23 +1,19 @@
-"""Marks as Plotly traces: plain dictionaries, numbers as typed arrays, labels escaped because Plotly reads markup."""
+"""Marks as Plotly traces: plain dictionaries, numbers as typed arrays, one or none per mark."""
 
-import base64
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from analysis.chart import Arrows, Band, Bars, Columns, Heatmap, Line, Mark, Panel, Points, Rule
+from analysis.chart import Arrows, Band, Bars, Heatmap, Line, Mark, Panel, Points, Rule
 from analysis.draw import layout, theme
+from analysis.draw.plotly_values import escape, hover, keyed, typed
 
 SVG_LIMIT = 5000
 """Rows up to which a trace is drawn as SVG; past it WebGL is faster."""
 
 _CELL_CHARACTERS = 110
 """Characters that fit side by side into the cells of a map as wide as the page usually is."""
-
-KEYS = ("prompt", "position", "block", "loop")
-"""First entries of every row of customdata, null where a mark has no such key."""
 
 _SYMBOLS: dict[theme.Marker, str] = {
     "circle": "circle",
@@ -41,7 +37,6 @@ _SYMBOLS_3D: dict[theme.Marker, str] = {
     "down": "square-open",
     "star": "circle-open",
 }
-_DTYPES = {"float32": "f4", "float64": "f8", "int8": "i1", "int16": "i2", "int32": "i4", "uint8": "u1", "uint16": "u2"}
 
 
 @dataclass(frozen=True)
@@ -54,28 +49,6 @@ class Place:
     last_loop: float
     named: frozenset[str]
     """Legend entries that an earlier trace already shows."""
-
-
-def escape(text: str) -> str:
-    """Text that Plotly shows literally: no markup, no template, no formula, no unpaired surrogate.
-
-    Line breaks become <br>, which is the one tag that comes out of here.
-    """
-    safe = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("$", "&#36;"), ("{", "&#123;"), ("}", "&#125;")):
-        safe = safe.replace(character, entity)
-    return safe.replace("\r\n", "<br>").replace("\n", "<br>").replace("\r", "<br>")
-
-
-def typed(values: np.ndarray) -> dict[str, str]:
-    """Numbers as Plotly's typed-array form; float64 becomes float32, which is finer than any pixel."""
-    if values.dtype == np.float64 or values.dtype == np.float16:
-        with np.errstate(over="ignore"):
-            values = values.astype(np.float32)
-    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-        values = values.astype(np.int32)
-    encoded = {"dtype": _DTYPES[str(values.dtype)], "bdata": base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()}
-    return encoded if values.ndim == 1 else encoded | {"shape": ",".join(str(n) for n in values.shape)}
 
 
 def traces(mark: Mark, place: Place) -> list[dict[str, Any]]:
@@ -96,40 +69,6 @@ def traces(mark: Mark, place: Place) -> list[dict[str, Any]]:
     return []
 
 
-def keyed(columns: Columns, count: int) -> tuple[list[list[Any]], list[str]]:
-    """Rows for customdata and the name of each entry: KEYS first, then the other columns in their order."""
-    names = [*KEYS, *(name for name in columns if name not in KEYS)]
-    filled = [_listed(columns[name]) if name in columns else [None] * count for name in names]
-    return [list(row) for row in zip(*filled, strict=True)], names
-
-
-def _listed(array: np.ndarray) -> list[Any]:
-    """A column as JSON values: undefined is None, text is escaped."""
-    if array.dtype.kind == "f":
-        values = array.astype(object)
-        values[~np.isfinite(array)] = None
-        return values.tolist()
-    if array.dtype.kind in "iub":
-        return array.tolist()
-    cache: dict[str, str] = {}
-    words = [str(value) for value in array.tolist()]
-    return [cache.setdefault(word, escape(word)) if word not in cache else cache[word] for word in words]
-
-
-def _hover(names: Sequence[str], columns: Columns, *, values: Sequence[tuple[str, str]]) -> str:
-    """Hover text: the token in bold, its keys, the plotted values, then the other columns."""
-    lines: list[str] = []
-    for i, name in enumerate(names):
-        if name not in columns or (name == "prompt" and not np.any(columns["prompt"])):
-            continue
-        number = ":.4~g" if columns[name].dtype.kind == "f" else ""
-        shown = f"%{{customdata[{i}]{number}}}"
-        lines.append(f"<b>{shown}</b>" if name == "token" else f"{escape(name.replace('_', ' '))} {shown}")
-    lines.sort(key=lambda line: not line.startswith("<b>"))
-    lines += [f"{escape(title)} {variable}" for title, variable in values if title]
-    return "<br>".join(lines) + "<extra></extra>"
-
-
 def _common(mark: Line | Points | Bars | Arrows, place: Place, *, plotted: bool = True) -> dict[str, Any]:
     """What all keyed traces share: axes, legend, customdata, hover."""
     rows, names = keyed(mark.columns, len(mark.x))
@@ -140,7 +79,7 @@ def _common(mark: Line | Points | Bars | Arrows, place: Place, *, plotted: bool 
         **place.axes,
         "customdata": rows,
         "meta": {"columns": names},
-        "hovertemplate": _hover(names, mark.columns, values=[(y.title, "%{y:.4~g}")] if coordinates and y.title else []),
+        "hovertemplate": hover(names, mark.columns, values=[(y.title, "%{y:.4~g}")] if coordinates and y.title else []),
         "name": escape(legend),
         "legendgroup": escape(legend),
         "showlegend": bool(legend) and legend not in place.named,
@@ -182,15 +121,17 @@ def _points(mark: Points, place: Place) -> dict[str, Any]:
     paper = theme.PAINTS[place.surface].paper
     deep = place.panel.z is not None
     symbols = _SYMBOLS_3D if deep else _SYMBOLS
-    size = mark.size * (0.8 if deep else 1.0)
+    size = (theme.exit_size(mark.size) if mark.glyph == "exit" else mark.size) * (0.6 if deep else 1.0)
     marker: dict[str, Any] = {"size": size, "color": look.colour, "opacity": 1.0}
     if mark.glyph in ("start", "hollow"):
         # filled with the page's colour, so that the line beneath does not run through the ring
-        marker |= {"symbol": "circle-open"} if deep else {"color": paper, "line": {"color": look.colour, "width": 1.6}}
+        ring = deep or mark.size >= theme.RING_FROM
+        marker |= {"symbol": "circle-open"} if ring else {"color": paper}
+        marker["line"] = {"color": look.colour, "width": 1.6}
     elif mark.glyph == "end":
         marker |= {"symbol": "square", "line": {"color": paper, "width": 0.8}}
     elif mark.glyph == "exit":
-        marker |= {"symbol": symbols[look.marker], "line": {"color": paper, "width": 1.2}, "size": max(size, 7 if deep else 11)}
+        marker |= {"symbol": symbols[look.marker], "line": {"color": paper, "width": 1.0}}
     if mark.value is not None and mark.glyph not in ("start", "hollow"):
         shade = theme.loop_shade(mark.value, place.last_loop)
         marker |= {"color": typed(shade), "coloraxis": "coloraxis"}
@@ -263,7 +204,7 @@ def _heatmap(mark: Heatmap, place: Place) -> dict[str, Any]:
         "hoverongaps": False,
         "customdata": [rows[i : i + across] for i in range(0, len(rows), across)],
         "meta": {"columns": names},
-        "hovertemplate": _hover(names, mark.columns, values=[(mark.value_title, "%{z:.4~g}")]),
+        "hovertemplate": hover(names, mark.columns, values=[(mark.value_title, "%{z:.4~g}")]),
         "showlegend": False,
         "colorbar": {"title": {"text": escape(mark.value_title), "side": "right"}},
     }

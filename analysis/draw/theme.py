@@ -64,6 +64,9 @@ PAINTS: Mapping[Surface, Paint] = MappingProxyType(
     }
 )
 
+RING_FROM = 10.0
+"""Hollow marks of this size or larger are rings around another mark, and stay empty; smaller ones hide what they mark."""
+
 SCREEN_FONTS = "'Source Sans', 'Source Sans 3', 'Source Sans Pro', system-ui, sans-serif"
 PAPER_FONTS = ("Source Sans Pro", "DejaVu Sans", "STIXGeneral")
 
@@ -156,6 +159,11 @@ def look(role: Role, surface: Surface) -> Look:
         place = role.index / (role.of - 1) if role.of > 1 else 1.0
         return Look(blend(_SERIES[surface], place), _SERIES_MARKERS[role.index % len(_SERIES_MARKERS)])
     return Look(paint.muted if role.kind == "muted" else paint.ink)
+
+
+def exit_size(size: float) -> float:
+    """Size of an exit mark, softened so that nested marks of several rules keep their order and the smallest is seen."""
+    return 4.0 + 0.8 * size
 
 
 def palette(name: Literal["sequential", "diverging", "probability"], surface: Surface) -> tuple[str, ...]:
