@@ -228,4 +228,6 @@ def _bundled_cards() -> dict[str, Card]:
     if not path.is_file():
         return {}
     cards: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return {name: replace(Card(**values), block_names=tuple(values["block_names"])) for name, values in cards.items()}
+    for values in cards.values():
+        values["block_names"] = tuple(values["block_names"])
+    return {name: Card(**values) for name, values in cards.items()}

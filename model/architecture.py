@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -103,6 +103,7 @@ class LoopedNetwork(nn.Module):
         raise TypeError(f"{type(self).__name__} has no head")
 
 
+@runtime_checkable
 class Architecture(Protocol):
     """One network family. Implementations are frozen dataclasses without fields."""
 

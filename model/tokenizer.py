@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tokenizers import Tokenizer as _FastTokenizer
 from tokenizers import pre_tokenizers
@@ -15,6 +15,7 @@ from model.request import Prompt, RequestError
 _VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """What a checkpoint's tokenizer does."""
 

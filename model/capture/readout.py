@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -72,6 +72,7 @@ class Chunk:
         return (self._batch.to_last @ self._weight.T).to(self._batch.exact)
 
 
+@runtime_checkable
 class Readout(Protocol):
     """One decoded quantity, one file in readouts/: made per batch, fed every chunk ``turns`` times, then asked.
 
@@ -97,11 +98,17 @@ class Readout(Protocol):
         ...
 
 
-def readouts() -> dict[str, type[Readout]]:
+if TYPE_CHECKING:
+    ReadoutClass = type[Readout]
+else:
+    ReadoutClass = type  # a protocol with fields cannot be asked about subclasses, so run-time checks go no deeper
+
+
+def readouts() -> dict[str, ReadoutClass]:
     """Every readout class by name, from the files in readouts/."""
     from . import readouts as package  # relative, so that it works under both import names
 
-    found: dict[str, type[Readout]] = {}
+    found: dict[str, ReadoutClass] = {}
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
         classes = [
@@ -109,7 +116,7 @@ def readouts() -> dict[str, type[Readout]]:
         ]
         if len(classes) != 1:
             raise TypeError(f"{module.__name__} must define exactly one public class; it defines {len(classes)}.")
-        kind = cast("type[Readout]", classes[0])
+        kind = cast("ReadoutClass", classes[0])
         found[kind.name] = kind
     return dict(sorted(found.items()))
 
@@ -120,7 +127,7 @@ def decode(
     head: Float[Tensor, "vocabulary width"],
     targets: Int64[Tensor, " tokens"],
     *,
-    quantities: Sequence[type[Readout]],
+    quantities: Sequence[ReadoutClass],
     between: Callable[[], Any] = lambda: None,
 ) -> dict[str, Shaped[np.ndarray, "loops tokens *n"]]:
     """All quantities of one block through one lens; float32, ids int64 (-1 where the state is not finite).
@@ -143,7 +150,7 @@ def _to_numpy(values: Tensor) -> np.ndarray:
     return values.cpu().numpy() if values.dtype == torch.int64 else values.to(torch.float32).cpu().numpy()
 
 
-def _decode_batch(batch: Batch, quantities: Sequence[type[Readout]]) -> dict[str, Tensor]:
+def _decode_batch(batch: Batch, quantities: Sequence[ReadoutClass]) -> dict[str, Tensor]:
     # A vocabulary of one chunk is multiplied once, a larger one anew in every turn: memory before time.
     walk = list(_chunks(batch)) if len(batch.head) <= VOCABULARY_CHUNK else None
     log_z = _log_normaliser(walk or _chunks(batch))

@@ -1,0 +1,78 @@
+"""Memory: the estimate against what is really held, the limit, and no growth over many runs."""
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from model.memory import MemoryLimit, Sizes, estimate, memory_limit
+from model.request import Prompt, Record, Request
+from model.runner import run
+from tests.model.toy_networks import write_tiny
+
+HUGINN = Sizes(width=5280, blocks=1, parameters=3_500_000_000, bytes_per_weight=2)
+
+
+def test_outputs_of_a_large_run_are_what_the_arithmetic_says() -> None:
+    found = estimate(HUGINN, tokens=[512], loops=[32], lenses=0, record=Record(), limit=10**15)
+    assert 0.32 < found.stored_bytes / 2**30 < 0.35
+    assert found.fits
+    assert not found.advice
+
+
+def test_a_run_over_the_limit_is_told_what_fits() -> None:
+    found = estimate(HUGINN, tokens=[4096], loops=[128], lenses=2, record=Record(), limit=2**33)
+    assert not found.fits
+    assert "statistics only" in found.sentence()
+    thin = estimate(HUGINN, tokens=[4096], loops=[128], lenses=0, record=Record(states=False), limit=2**33)
+    assert thin.stored_bytes < found.stored_bytes / 100
+    for less in (Record(every=8), Record(positions=(0, 64))):
+        assert (
+            estimate(HUGINN, tokens=[4096], loops=[128], lenses=2, record=less, limit=2**33).stored_bytes < found.stored_bytes
+        )
+
+
+def test_the_estimate_of_what_is_stored_is_close_to_the_arrays(tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path / "tiny")
+    for record, lenses in (
+        (Record(), ("logit", "coda")),
+        (Record(every=3, positions=(1, 4)), ()),
+        (Record(states=False), ("logit",)),
+    ):
+        request = Request(str(folder), (Prompt("Hi there"),), (9,), lenses=lenses, record=record)  # type: ignore[arg-type]
+        held = run(request).nbytes
+        sizes = Sizes(width=16, blocks=2, parameters=1, bytes_per_weight=4)
+        guessed = estimate(sizes, tokens=[8], loops=[9, 9], lenses=len(lenses), record=record, limit=2**40).stored_bytes
+        assert held * 0.8 <= guessed <= held * 1.6
+
+
+def test_the_limit_comes_from_the_environment_or_from_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOOPSCOPE_MEMORY_GIB", raising=False)
+    assert 0 < memory_limit() < psutil.virtual_memory().total
+    monkeypatch.setenv("LOOPSCOPE_MEMORY_GIB", "1.5")
+    assert memory_limit() == 3 * 2**29
+    monkeypatch.setenv("LOOPSCOPE_MEMORY_GIB", "much")
+    with pytest.raises(MemoryLimit, match="give a number of GiB"):
+        memory_limit()
+
+
+@pytest.mark.slow
+def test_twenty_runs_in_a_row_do_not_grow(tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path / "tiny", changes={"block_size": 128, "n_embd": 64})
+    process = psutil.Process(os.getpid())
+
+    def once(seed: int) -> float:
+        request = Request(str(folder), (Prompt("x" * 128),), (32,), seed=seed)
+        return float(np.nansum(run(request).trajectories[0].blocks[0].step_norm))
+
+    for seed in range(5):
+        once(seed)
+    gc.collect()
+    before = process.memory_info().rss
+    for seed in range(20):
+        once(seed)
+    gc.collect()
+    assert process.memory_info().rss < 1.05 * before

@@ -1,0 +1,115 @@
+"""Readouts against float64 truths, whatever the chunking."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from model.capture import readout as module
+from model.capture.readout import decode, readouts
+
+
+def case(*, vocabulary: int, seed: int = 0, shrink: float = 0.6) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(seed)
+    tokens, width, loops = 5, 32, 12
+    base = torch.randn(tokens, width)
+    features = torch.stack([base + torch.randn(tokens, width) * 10.0 ** -(k * shrink) for k in range(loops)])
+    return features, torch.randn(vocabulary, width), torch.randint(vocabulary, (tokens,))
+
+
+def decoded(vocabulary: int, **options: float) -> tuple[dict[str, np.ndarray], Tensor, Tensor]:
+    features, head, targets = case(vocabulary=vocabulary, **options)  # type: ignore[arg-type]
+    found = decode(features, head, targets, quantities=list(readouts().values()))
+    return found, (features.double() @ head.double().T).log_softmax(-1), targets
+
+
+def exact_kl(features: Tensor, head: Tensor, before: slice, after: slice) -> np.ndarray:
+    """KL in float64 with the centred form, the difference taken before the head."""
+    p = (features[before].double() @ head.double().T).softmax(-1)
+    d = (features[after].double() - features[before].double()) @ head.double().T
+    x = d - (p * d).sum(-1, keepdim=True)
+    return torch.log1p((p * (torch.expm1(x) - x)).sum(-1)).numpy()
+
+
+@pytest.mark.parametrize("vocabulary", [7, 300, 4096, 9001])
+def test_every_quantity_equals_float64(vocabulary: int) -> None:
+    found, log_p, targets = decoded(vocabulary)
+    np.testing.assert_allclose(found["entropy"], -(log_p.exp() * log_p).sum(-1).numpy(), atol=2e-5)
+    wanted = log_p[:, torch.arange(len(targets)), targets].numpy()
+    np.testing.assert_allclose(found["log_probability_next"], wanted, atol=2e-4)
+    best, ids = log_p.topk(min(10, vocabulary), dim=-1)
+    np.testing.assert_allclose(found["top10_probability"], best.exp().numpy(), atol=1e-5)
+    assert (found["top10_id"][..., 0] == ids[..., 0].numpy()).mean() > 0.99
+
+
+def test_tiny_divergences_keep_three_digits_and_are_never_negative() -> None:
+    features, head, targets = case(vocabulary=5000)
+    found = decode(features, head, targets, quantities=list(readouts().values()))
+    previous = exact_kl(features, head, slice(0, -1), slice(1, None))
+    assert previous.min() < 1e-8
+    resolved = previous > 1e-8
+    np.testing.assert_allclose(found["kl_previous"][1:][resolved], previous[resolved], rtol=1e-3)
+    assert (found["kl_previous"][1:] >= 0).all()
+    last = torch.stack([features[-1]] * len(features))
+    wanted = exact_kl(torch.stack([features, last]).flatten(0, 1), head, slice(0, 12), slice(12, 24))
+    np.testing.assert_allclose(found["kl_last"][:-1], wanted[:-1], rtol=1e-3)
+    assert (found["kl_last"][-1] == 0).all()
+
+
+def test_plain_float32_would_fail_this() -> None:
+    """The textbook form in float32 is wrong where ours is right: the reason for the centred one."""
+    features, head, _ = case(vocabulary=5000)
+    log_p = (features @ head.T).log_softmax(-1)
+    plain = (log_p[:-1].exp() * (log_p[:-1] - log_p[1:])).sum(-1).numpy()
+    exact = exact_kl(features, head, slice(0, -1), slice(1, None))
+    tiny = (exact > 1e-9) & (exact < 1e-7)
+    assert np.abs(plain[tiny] / exact[tiny] - 1).max() > 0.5
+
+
+def test_large_divergences_do_not_overflow() -> None:
+    head = torch.eye(4) * 300.0
+    features = torch.tensor([[[1.0, 0, 0, 0]], [[0, 1.0, 0, 0]]])
+    found = decode(features, head, torch.tensor([1]), quantities=list(readouts().values()))
+    assert found["kl_previous"][1, 0] == pytest.approx(300.0, rel=1e-6)
+
+
+def test_undefined_values_are_blank() -> None:
+    features, head, targets = case(vocabulary=50)
+    targets[-1] = -1
+    features[4:, 2] = torch.inf
+    found = decode(features, head, targets, quantities=list(readouts().values()))
+    assert np.isnan(found["kl_previous"][0]).all()
+    assert np.isnan(found["log_probability_next"][:, -1]).all()
+    for name, array in found.items():
+        bad = array[4:, 2]
+        assert (bad == -1).all() if name == "top10_id" else np.isnan(bad).all()
+    assert np.isfinite(found["entropy"][:4]).all()
+    assert np.isfinite(found["entropy"][:, 1]).all()
+
+
+def test_one_loop_has_no_previous_readout() -> None:
+    features, head, targets = case(vocabulary=50)
+    found = decode(features[:1], head, targets, quantities=list(readouts().values()))
+    assert found["kl_previous"].shape == (1, 5)
+    assert np.isnan(found["kl_previous"]).all()
+    assert (found["kl_last"] == 0).all()
+
+
+def test_batches_of_tokens_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, head, targets = case(vocabulary=300)
+    whole = decode(features, head, targets, quantities=list(readouts().values()))
+    monkeypatch.setattr(module, "_CELLS", 1)
+    calls: list[int] = []
+    parts = decode(features, head, targets, quantities=list(readouts().values()), between=lambda: calls.append(1))
+    assert len(calls) == 5
+    for name in whole:
+        np.testing.assert_allclose(parts[name], whole[name], rtol=1e-4, atol=1e-6)
+
+
+def test_registry_contract() -> None:
+    found = readouts()
+    assert set(found) == {"entropy", "kl_previous", "kl_last", "log_probability_next", "top10"}
+    for kind in found.values():
+        assert kind.__doc__
+        assert kind.title
+        assert kind.first_loop >= 1
