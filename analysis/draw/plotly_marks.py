@@ -121,7 +121,8 @@ def _points(mark: Points, place: Place) -> dict[str, Any]:
     paper = theme.PAINTS[place.surface].paper
     deep = place.panel.z is not None
     symbols = _SYMBOLS_3D if deep else _SYMBOLS
-    size = (theme.exit_size(mark.size) if mark.glyph == "exit" else mark.size) * (0.6 if deep else 1.0)
+    exits = mark.glyph == "exit"
+    size = (theme.exit_size(mark.size) if exits else mark.size) * ((0.45 if exits else 0.6) if deep else 1.0)
     marker: dict[str, Any] = {"size": size, "color": look.colour, "opacity": 1.0}
     if mark.glyph in ("start", "hollow"):
         # filled with the page's colour, so that the line beneath does not run through the ring

@@ -28,9 +28,10 @@ def fonts(data: bytes) -> list[Any]:
     found: list[Any] = []
 
     def collect(resources: Any) -> None:
-        for font in (resources.get("/Font") or {}).values():
-            found.append(font.get_object())
-        for form in (resources.get("/XObject") or {}).values():
+        here: dict[str, Any] = resources.get("/Font") or {}
+        found.extend(font.get_object() for font in here.values())
+        forms: dict[str, Any] = resources.get("/XObject") or {}
+        for form in forms.values():
             inner = form.get_object().get("/Resources")
             if inner is not None:
                 collect(inner.get_object())
