@@ -16,18 +16,18 @@ def norms(vectors: Float[np.ndarray, "*shape width"]) -> Float64[np.ndarray, "*s
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def step_norms(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[np.ndarray, "steps *tokens"]:
+def step_norms(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[np.ndarray, " steps *tokens"]:
     """||x^(k) - x^(k-1)||_2 for k = 1..K."""
     with np.errstate(invalid="ignore"):
         return norms(steps(states))
 
 
-def relative_step_norms(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[np.ndarray, "steps *tokens"]:
+def relative_step_norms(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[np.ndarray, " steps *tokens"]:
     """||x^(k) - x^(k-1)|| / ||x^(k)|| for k = 1..K; NaN where the state is zero."""
     return ratio(step_norms(states), norms(states[1:]))
 
 
-def step_cosines(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[np.ndarray, "steps *tokens"]:
+def step_cosines(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[np.ndarray, " steps *tokens"]:
     """Cosine of consecutive steps, row r is loop r + 1; the first row is NaN, and so is every pair with a zero step."""
     with np.errstate(invalid="ignore"):
         delta = steps(states)
@@ -38,7 +38,7 @@ def step_cosines(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[n
     return cosines
 
 
-def accelerations(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[np.ndarray, "steps *tokens"]:
+def accelerations(states: Float[np.ndarray, "stored *tokens width"]) -> Float64[np.ndarray, " steps *tokens"]:
     """a^(k) = ||step k - step k-1||_2, row r is loop r + 1; the first row is NaN (arXiv 2509.23314, section 4)."""
     with np.errstate(invalid="ignore"):
         delta = steps(states)
@@ -52,9 +52,7 @@ def angles(cosines: Float[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"
     return np.degrees(np.arccos(np.clip(cosines.astype(np.float64), -1.0, 1.0)))
 
 
-def ratio(
-    numerator: Float[np.ndarray, "*shape"], denominator: Float[np.ndarray, "*shape"]
-) -> Float64[np.ndarray, "*shape"]:
+def ratio(numerator: Float[np.ndarray, "*shape"], denominator: Float[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
     """Elementwise quotient; NaN where the denominator is zero or anything is not finite."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         values = numerator.astype(np.float64) / denominator.astype(np.float64)

@@ -17,9 +17,7 @@ def spiral(*, loops: int, tokens: int, width: int, seed: int, shift: float = 0.0
     target = generator.normal(size=(tokens, width)) + shift
     offset = generator.normal(size=(tokens, width))
     turned = np.roll(offset, 1, axis=-1)
-    rows = [
-        target + 0.6**k * (np.cos(0.5 * k) * offset + np.sin(0.5 * k) * turned) for k in range(loops + 1)
-    ]
+    rows = [target + 0.6**k * (np.cos(0.5 * k) * offset + np.sin(0.5 * k) * turned) for k in range(loops + 1)]
     return np.stack(rows).astype(np.float32)
 
 
@@ -28,20 +26,20 @@ def toy_block(states: np.ndarray, *, name: str = "h[1]", drift_in: np.ndarray | 
     from analysis import steps
     from model.capture.trajectory import BlockTrace
 
-    loops, tokens = states.shape[0] - 1, states.shape[1]
-    finite = np.isfinite(states).all(axis=2)
-    nonfinite = np.array([0 if col.all() else int(np.argmin(col)) for col in finite.T], dtype=np.int64)
+    loops, tokens = int(states.shape[0]) - 1, int(states.shape[1])
+    broken = np.asarray(~np.isfinite(states).all(axis=2))
+    nonfinite = np.where(broken.any(axis=0), np.argmax(broken, axis=0), 0).astype(np.int64)
     return BlockTrace(
         name=name,
         layers=(1,),
         loops=loops,
-        loops_run=np.full(tokens, loops, dtype=np.int64),
+        loops_run=np.full((tokens,), loops, dtype=np.int64),
         nonfinite_from=nonfinite,
         state_norm=steps.norms(states[1:]),
         step_norm=steps.step_norms(states),
         step_cosine=steps.step_cosines(states),
         acceleration=steps.accelerations(states),
-        drift_in=np.full(tokens, np.nan) if drift_in is None else drift_in,
+        drift_in=np.full((tokens,), np.nan) if drift_in is None else drift_in,
         loop_index=np.arange(loops + 1, dtype=np.int64),
         positions=np.arange(tokens, dtype=np.int64),
         states=states.astype(np.float32),

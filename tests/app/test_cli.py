@@ -320,6 +320,15 @@ def test_export_compares_named_runs(call: Call, saved: Path, tmp_path: Path) -> 
     assert {row["legend"] for row in table(tmp_path / "checkpoints.csv")} >= {"early", "late"}
 
 
+def test_the_demos_prompt_is_compared_along_training_by_itself(call: Call, tmp_path: Path) -> None:
+    study.save(study.run(study.bundled_request()), tmp_path / "run")
+    answer = call("export", "--run", tmp_path / "run", "--chart", "checkpoints", "--format", "csv", "--out", tmp_path)
+    assert answer.code == 0
+    legends = {row["legend"] for row in table(tmp_path / "checkpoints.csv")}
+    assert legends >= {label for label, _ in study.bundled_others()}
+    assert len(study.bundled_others()) > 5
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
