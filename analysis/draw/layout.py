@@ -1,6 +1,7 @@
 """What both renderers must agree on: ranges, ticks, cell edges, which legend entries appear, words on axes."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
@@ -10,6 +11,7 @@ from jaxtyping import Float, Float64
 from analysis.chart import Axis, Band, Bars, Chart, Heatmap, Mark, Panel, Points, Rule
 
 Side = Literal["x", "y", "z"]
+_WORDS = re.compile(r"(?:\([^()]*\)|\S)+")
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -155,11 +157,11 @@ def every_nth(count: int, most: int) -> int:
 
 
 def broken(text: str, fits: Callable[[str], bool]) -> str:
-    """The text with line breaks at spaces, so that every line fits; a word that is too long alone stays whole."""
+    """The text with line breaks at spaces, so that every line fits; a long word or bracket stays whole."""
     lines: list[str] = []
     for line in text.split("\n"):
         lines.append("")
-        for word in line.split(" "):
+        for word in _WORDS.findall(line):
             longer = f"{lines[-1]} {word}" if lines[-1] else word
             if lines[-1] and not fits(longer):
                 lines.append(word)
@@ -172,3 +174,9 @@ def columns_across(panel: Panel, heatmap: Heatmap) -> float:
     """How many columns of the map lie side by side in the panel, which may be wider than the map."""
     low, high = panel.x.limits or (0.0, float(len(heatmap.x)))
     return max(abs(high - low), 1.0)
+
+
+def repeats_y(chart: Chart, number: int, across: int) -> bool:
+    """Whether a panel has the same y title as all others of its row, and is not the first of them."""
+    row = chart.panels[number // across * across : (number // across + 1) * across]
+    return number % across > 0 and len({axis_words(panel.y) for panel in row}) == 1 and all(panel.z is None for panel in row)

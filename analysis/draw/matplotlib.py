@@ -23,7 +23,7 @@ from analysis.draw.wrap import wrapped
 _NARROWEST = 1.7
 """Inches below which a panel is unreadable; panels stack rather than get narrower."""
 _ACROSS = 3
-_WORD = 19.0
+_WORD = 17.0
 """Points that a cell with a word in it needs; maps of words break into rows where there is less."""
 _PAPER = theme.PAINTS["paper"]
 _STYLE = threading.RLock()
@@ -109,6 +109,8 @@ def _figure(whole: Chart, venue: theme.Venue) -> Figure:
     bars: list[_Bar] = []
     for i, panel in enumerate(chart.panels):
         ax = made.add_subplot(grid[i // across, i % across], projection="3d" if panel.z else None)
+        if layout.repeats_y(chart, i, across):
+            panel = replace(panel, y=replace(panel.y, title="", unit=""))
         bars += _panel(ax, panel, chart=chart, venue=venue, width=width, height=heights[i // across], last=last)
     for bar in _shared(bars, cut=len(chart.panels) > len(whole.panels)):
         _colour_bar(made, bar, right=(width if len(bar.axes) == 1 else venue.width_in) >= 4, last=last)
@@ -128,7 +130,8 @@ def _height(panel: Panel, width: float) -> float:
     if panel.equal:
         across, up = (np.ptp(layout.extent(panel, side) or (0.0, 1.0)) for side in ("x", "y"))
         shape = float(up / across) if across > 0 else 1.0
-        return min(max(width * min(max(shape, 0.45), 0.9), 1.5), 4.0) + 0.6
+        tallest = 0.9 if width < 4 else 0.62
+        return max(width * min(max(shape, 0.45), tallest), 1.5) + 0.6
     return min(max(width * 0.62, 1.55), 2.3)
 
 

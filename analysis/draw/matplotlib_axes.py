@@ -104,6 +104,7 @@ def _bins(panel: Panel, side: layout.Side) -> int:
 def space(ax: Any, panel: Panel, camera: Camera) -> None:
     """Camera, proportions and a quiet frame for a three-dimensional axes."""
     assert panel.z is not None
+    ax.computed_zorder = False  # else loop discs nearer to the eye hide exit marks
     ax.view_init(elev=camera.elevation, azim=camera.azimuth)
     spans = [float(np.ptp(getattr(ax, f"get_{side}lim")())) for side in "xyz"] if panel.equal else [1.0, 1.0, 1.0]
     longest = max(spans) or 1.0

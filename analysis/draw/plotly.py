@@ -16,7 +16,9 @@ __all__ = ["camera_from_eye", "eye", "figure_json"]
 ACROSS = 3
 """Panels side by side before a new row begins."""
 
-_TOP = 34
+_TOP = 38
+_AROUND = 90
+"""Pixels above and below the panels: legend, axis labels."""
 _TITLE = 20
 _TITLE_CHARACTERS = 105
 """Characters of panel titles that fit side by side on a page of usual width."""
@@ -35,17 +37,20 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
     figure = _frame(chart, surface)
     data: list[dict[str, Any]] = []
     named: frozenset[str] = frozenset()
+    last = layout.last_loop(chart)
     for number, (panel, area) in enumerate(zip(chart.panels, areas, strict=True), start=1):
         suffix = "" if number == 1 else str(number)
         figure |= (
             scene(panel, area, suffix, chart=chart, surface=surface) if panel.z else plane(panel, area, suffix, surface=surface)
         )
+        if layout.repeats_y(chart, number - 1, ACROSS):
+            figure[f"yaxis{suffix}"]["title"]["text"] = ""
         figure["annotations"] += _panel_title(panel, area, surface, across=min(len(chart.panels), ACROSS))
         figure["annotations"] += [note for m in panel.marks if isinstance(m, Bars) for note in _bar_words(m, panel, suffix)]
         figure["shapes"] += [_shape(m, panel, suffix, surface=surface, named=named) for m in panel.marks if isinstance(m, Rule)]
         axes = {"scene": f"scene{suffix}"} if panel.z else {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         for mark in panel.marks:
-            place = Place(panel=panel, axes=axes, surface=surface, last_loop=layout.last_loop(chart), named=named)
+            place = Place(panel=panel, axes=axes, surface=surface, last_loop=last, named=named)
             drawn = traces(mark, place)
             for trace in drawn:
                 if trace["type"] == "heatmap":
@@ -59,12 +64,17 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
 def _in_legend(mark: Mark, panel: Panel) -> str:
     """The mark's legend entry, "" when it has none."""
     if isinstance(mark, Rule):
-        return mark.label if any(isinstance(m, Heatmap) for m in panel.marks) else ""
+        return mark.label if _stands_in_legend(mark, panel) else ""
     return getattr(mark, "legend", "")
 
 
+def _stands_in_legend(mark: Rule, panel: Panel) -> bool:
+    """Words on an upright line would run across the curves, and on a map they could not be read."""
+    return mark.across == "vertical" or any(isinstance(m, Heatmap) for m in panel.marks)
+
+
 def _areas(chart: Chart) -> list[Area]:
-    """Domains (left, right, bottom, top) of every panel, in rows of up to ACROSS panels."""
+    """Domains (left, right, bottom, top) of every panel, in rows of up to ACROSS panels, with room for their titles."""
     count = len(chart.panels)
     across = min(count, ACROSS)
     rows = math.ceil(count / across)
@@ -73,10 +83,12 @@ def _areas(chart: Chart) -> list[Area]:
     gap_y = 0.24 if rows == 2 else 0.16
     width = (1 - gap_x * (across - 1)) / across
     height = (1 - gap_y * (rows - 1)) / rows
+    lines = max(_title_lines(panel, across).count("\n") + 1 if panel.title else 0 for panel in chart.panels)
+    titles = _TITLE * lines / (_height(chart) - _AROUND)
     areas: list[Area] = []
     for i in range(count):
         left, top = (i % across) * (width + gap_x), 1 - (i // across) * (height + gap_y)
-        areas.append((left, min(left + width, 1.0), max(top - height, 0.0), top))
+        areas.append((left, min(left + width, 1.0), max(top - height, 0.0), top - titles))
     return areas
 
 
@@ -86,19 +98,17 @@ def _height(chart: Chart) -> int:
     tallest = 300
     for panel in chart.panels:
         if panel.z or panel.equal:
-            tallest = max(tallest, 480)
+            tallest = max(tallest, 520)
         for mark in panel.marks:
             if isinstance(mark, Heatmap):
                 tallest = max(tallest, min(120 + len(mark.y) * (21 if mark.text is not None else 15), 760))
             elif isinstance(mark, Points) and mark.value is not None:
                 tallest = max(tallest, 460)
-    return rows * tallest + 90
+    return rows * tallest + _AROUND
 
 
 def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
     paint = theme.PAINTS[surface]
-    across = min(len(chart.panels), ACROSS)
-    lines = max(_title_lines(panel, across).count("\n") + 1 if panel.title else 0 for panel in chart.panels)
     return {
         "autosize": True,
         "height": _height(chart),
@@ -106,7 +116,7 @@ def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
         "font": {"family": theme.SCREEN_FONTS, "size": 13, "color": paint.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 16, "r": 16, "t": _TOP + 8 + _TITLE * lines, "b": 16, "autoexpand": True},
+        "margin": {"l": 16, "r": 16, "t": _TOP, "b": 16, "autoexpand": True},
         "hovermode": "closest",
         "hoverlabel": {
             "align": "left",
@@ -123,7 +133,7 @@ def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
             "yref": "container",
             "y": 1,
             "yanchor": "top",
-            "itemsizing": "trace",
+            "itemsizing": "constant" if any(panel.z for panel in chart.panels) else "trace",
             "font": {"size": 13, "color": paint.ink},
             "bgcolor": "rgba(0,0,0,0)",
         },
@@ -199,7 +209,7 @@ def _panel_title(panel: Panel, area: Area, surface: Screen, *, across: int) -> l
 
 
 def _shape(mark: Rule, panel: Panel, suffix: str, *, surface: Screen, named: frozenset[str]) -> dict[str, Any]:
-    """A Rule as a line across its panel, labelled on the line, or in the legend where a map lies beneath."""
+    """A Rule as a line across its panel, labelled on the line or in the legend."""
     paint = theme.PAINTS[surface]
     colour = theme.look(mark.role, surface).colour
     flat = mark.across == "horizontal"
@@ -209,16 +219,16 @@ def _shape(mark: Rule, panel: Panel, suffix: str, *, surface: Screen, named: fro
         "type": "line",
         "line": {"color": colour, "width": 1.5, "dash": mark.dash},
     }
-    if any(isinstance(m, Heatmap) for m in panel.marks):
+    if _stands_in_legend(mark, panel):
         shown = bool(mark.label) and mark.label not in named
         return line | {"name": escape(mark.label), "showlegend": shown, "legendgroup": escape(mark.label)}
     return line | {
         "label": {
             "text": escape(mark.label),
-            "textposition": "start" if flat else "end",
-            "textangle": 0 if flat else -90,
+            # a score is below its threshold on the right, and near the floor only there
+            "textposition": "end" if mark.role.kind == "rule" else "start",
             "yanchor": "bottom",
-            "xanchor": "left" if flat else "right",
+            "xanchor": "right" if mark.role.kind == "rule" else "left",
             "padding": 3,
             "font": {"size": 12, "color": paint.soft},
         }

@@ -11,7 +11,7 @@ from analysis.draw.plotly_values import escape
 Screen = Literal["light", "dark"]
 Area = tuple[float, float, float, float]
 """Left, right, bottom and top of a panel, as fractions of the figure."""
-_EYE_DISTANCE = 2.0
+_EYE_DISTANCE = 2.1
 _TICK_LENGTH = 14
 _MOST_TICKS = 90
 _AXIS_CHARACTERS = 44
@@ -138,4 +138,4 @@ def _proportions(panel: Panel) -> dict[str, float]:
     bounds = [layout.extent(panel, side) or (0.0, 1.0) for side in sides]
     spans = [high - low for low, high in bounds]
     longest = max(spans) or 1.0
-    return {side: max(1.35 * span / longest, 0.02) for side, span in zip(sides, spans, strict=True)}
+    return {side: max(1.05 * span / longest, 0.02) for side, span in zip(sides, spans, strict=True)}

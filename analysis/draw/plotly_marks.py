@@ -12,7 +12,7 @@ from analysis.draw.plotly_values import escape, hover, keyed, typed
 SVG_LIMIT = 5000
 """Rows up to which a trace is drawn as SVG; past it WebGL is faster."""
 
-_CELL_CHARACTERS = 110
+_CELL_CHARACTERS = 135
 """Characters that fit side by side into the cells of a map as wide as the page usually is."""
 
 _SYMBOLS: dict[theme.Marker, str] = {
@@ -73,7 +73,8 @@ def _common(mark: Line | Points | Bars | Arrows, place: Place, *, plotted: bool 
     """What all keyed traces share: axes, legend, customdata, hover."""
     rows, names = keyed(mark.columns, len(mark.x))
     y = place.panel.y
-    coordinates = plotted and place.panel.z is None and not place.panel.equal and y.ticks is None
+    flat = place.panel.z is None and not place.panel.equal
+    coordinates = plotted and flat and y.ticks is None and not y.whole
     legend = getattr(mark, "legend", "")
     return {
         **place.axes,
@@ -132,7 +133,7 @@ def _points(mark: Points, place: Place) -> dict[str, Any]:
     elif mark.glyph == "end":
         marker |= {"symbol": "square", "line": {"color": paper, "width": 0.8}}
     elif mark.glyph == "exit":
-        marker |= {"symbol": symbols[look.marker], "line": {"color": paper, "width": 1.0}}
+        marker |= {"symbol": symbols[look.marker], "line": {"color": paper, "width": 0.8}}
     if mark.value is not None and mark.glyph not in ("start", "hollow"):
         shade = theme.loop_shade(mark.value, place.last_loop)
         marker |= {"color": typed(shade), "coloraxis": "coloraxis"}

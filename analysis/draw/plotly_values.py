@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -37,18 +38,19 @@ def typed(values: np.ndarray) -> dict[str, str]:
 
 
 def keyed(columns: Columns, count: int) -> tuple[list[list[Any]], list[str]]:
-    """Rows for customdata and the name of each entry: KEYS first, then the other columns in their order."""
+    """Rows for customdata and the name of each entry: KEYS first, then the other columns in their order.
+
+    Keys are numbers or names, null where there is none. The others are for reading: numbers with four digits, and
+    – where undefined, because Plotly would format null as 0.
+    """
     names = [*KEYS, *(name for name in columns if name not in KEYS)]
     filled = [_listed(columns[name]) if name in columns else [None] * count for name in names]
     return [list(row) for row in zip(*filled, strict=True)], names
 
 
 def _listed(array: np.ndarray) -> list[Any]:
-    """A column as JSON values: undefined is None, text is escaped."""
     if array.dtype.kind == "f":
-        values = array.astype(object)
-        values[~np.isfinite(array)] = None
-        return values.tolist()
+        return [f"{value:.4g}" if isfinite(value) else "–" for value in array.tolist()]
     if array.dtype.kind in "iub":
         return array.tolist()
     cache: dict[str, str] = {}
@@ -62,8 +64,7 @@ def hover(names: Sequence[str], columns: Columns, *, values: Sequence[tuple[str,
     for i, name in enumerate(names):
         if name not in columns or (name == "prompt" and not np.any(columns["prompt"])):
             continue
-        number = ":.4~g" if columns[name].dtype.kind == "f" else ""
-        shown = f"%{{customdata[{i}]{number}}}"
+        shown = f"%{{customdata[{i}]}}"
         lines.append(f"<b>{shown}</b>" if name == "token" else f"{escape(name.replace('_', ' '))} {shown}")
     lines.sort(key=lambda line: not line.startswith("<b>"))
     lines += [f"{escape(title)} {variable}" for title, variable in values if title]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.quiver import Quiver
+from matplotlib.text import Text
 
 from analysis.draw import theme
 from analysis.draw.glyphs import fitted, has_glyph, printable, width_pt
@@ -56,10 +57,8 @@ def test_panels_stack_in_a_column_and_stand_side_by_side_in_a_page() -> None:
     assert columns("icml2024-wide") == 3
 
 
-@pytest.mark.parametrize("name", CHARTS)
+@pytest.mark.parametrize("name", [name for name in CHARTS if name != "space"])  # matplotlib lays 3-D labels out by itself
 def test_nothing_is_cut_off_and_no_tick_labels_touch(name: str) -> None:
-    if name == "space":
-        pytest.skip("matplotlib lays 3-D labels out by itself")
     made = figure(CHARTS[name], "icml2024")
     made.draw_without_rendering()
     page = made.bbox
@@ -77,8 +76,8 @@ def test_nothing_is_cut_off_and_no_tick_labels_touch(name: str) -> None:
 def test_text_is_never_small() -> None:
     made = figure(CHARTS["heatmap"], "icml2024")
     made.draw_without_rendering()
-    sizes = {text.get_fontsize() for text in made.findobj(mpl.text.Text) if text.get_text()}  # type: ignore[attr-defined]
-    assert min(sizes) >= 7.0
+    texts: list[Any] = made.findobj(Text)
+    assert min(float(text.get_fontsize()) for text in texts if text.get_text()) >= 7.0
 
 
 def test_glyphs_that_no_font_has_are_escaped() -> None:

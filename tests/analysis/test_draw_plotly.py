@@ -3,7 +3,7 @@
 import base64
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import orjson
@@ -26,8 +26,9 @@ def strings(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        return [s for key, item in value.items() if key not in ("bdata", "meta") for s in strings(item)]
-    return [s for item in value for s in strings(item)] if isinstance(value, list) else []
+        entries = cast("dict[str, Any]", value)
+        return [s for key, item in entries.items() if key not in ("bdata", "meta") for s in strings(item)]
+    return [s for item in cast("list[Any]", value) for s in strings(item)] if isinstance(value, list) else []
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -90,8 +91,7 @@ def test_gaps_stay_gaps() -> None:
     assert np.isnan(decoded(trace["y"])).sum() == 1
     assert trace["connectgaps"] is False
     scores = [row[trace["meta"]["columns"].index("score")] for row in trace["customdata"]]
-    assert scores[0] is None
-    assert scores[1] == 0.5
+    assert scores[:2] == ["–", "0.5"]
 
 
 def test_marks_become_traces_and_shapes() -> None:
@@ -153,3 +153,18 @@ def test_equal_panels_keep_one_unit_and_reversed_axes_run_down() -> None:
     limited = replace(CHARTS["heatmap"].panels[0], y=Axis("loop", limits=(0.5, 12.5), reversed=True))
     figure = figure_json(replace(CHARTS["heatmap"], panels=(limited,)), dark=False)
     assert figure["layout"]["yaxis"]["range"] == [12.5, 0.5]
+
+
+def test_rules_have_their_words_on_the_line_or_in_the_legend() -> None:
+    shapes = figure_json(CHARTS["curves"], dark=False)["layout"]["shapes"]
+    upright = [shape for shape in shapes if shape["yref"].endswith("domain")]
+    assert [shape["showlegend"] for shape in upright] == [True, False, False]
+    flat = [shape for shape in shapes if shape["xref"].endswith("domain")]
+    assert {shape["label"]["text"] for shape in flat} == {"τ = 0.001 &lt;b&gt;"}
+
+
+def test_a_row_of_panels_names_its_common_axis_once() -> None:
+    layout = figure_json(CHARTS["curves"], dark=False)["layout"]
+    assert [layout[axis]["title"]["text"] for axis in ("yaxis", "yaxis2", "yaxis3")] == ["step norm", "", ""]
+    layout = figure_json(CHARTS["series"], dark=False)["layout"]
+    assert layout["yaxis2"]["title"]["text"] == "step cosine"
