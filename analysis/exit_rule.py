@@ -75,7 +75,8 @@ class Exits:
 
     Attributes:
         loop: loops run when it fires; NEVER where it does not.
-        defined: False where no score of the token is defined: such a token is neither fired nor never.
+        defined: False where the rule did not fire and the last loop's score is undefined (the state became
+            non-finite, say, or too few loops ran): such a token is neither fired nor never.
         crosses_back: first later loop whose defined score is off the stopping side; NEVER if none.
     """
 
@@ -130,7 +131,7 @@ def exits_from_scores(rule: ExitRule, scores: Float64[np.ndarray, "loops tokens"
         count = np.where(stopping[row], count + 1, 0)
         fires = (fired_at == NEVER) & (count >= rule.patience) & (loop >= rule.minimum_loops)
         fired_at[fires] = loop
-    return Exits(loop=fired_at, defined=np.any(~np.isnan(scores), axis=0), crosses_back=back_at)
+    return Exits(loop=fired_at, defined=(fired_at != NEVER) | np.isfinite(scores[-1]), crosses_back=back_at)
 
 
 def exits(rule: ExitRule, trajectory: Trajectory, block: int) -> Exits:

@@ -15,6 +15,7 @@ from analysis.chart import ChartError
 from analysis.exit_rule import MissingReadout
 from analysis.projection import ProjectionError
 from analysis.prompts import PromptError
+from model.capture.errors import CaptureError
 from model.capture.trajectory import Run, RunFormatError, Trajectory, load_run, save_run
 from model.card import Card
 from model.locate import DEMO_FOLDER, CheckpointError, canonical, demo_names, digest, locate
@@ -22,6 +23,7 @@ from model.memory import Estimate, MemoryLimit, estimate_request
 from model.noise import initial_state_digest
 from model.request import (
     MAX_LOOPS,
+    Cancelled,
     Dtype,
     InitialKind,
     InitialState,
@@ -38,6 +40,7 @@ __all__ = [
     "KNOWN_ERRORS",
     "MAX_LOOPS",
     "Cancelled",
+    "CaptureError",
     "Card",
     "CheckpointError",
     "Dtype",
@@ -71,12 +74,9 @@ Progress = Callable[[str, float], None]
 Cancel = Callable[[], bool]
 
 
-class Cancelled(RuntimeError):
-    """The run was cancelled before it was complete."""
-
-
 KNOWN_ERRORS: tuple[type[Exception], ...] = (
     Cancelled,
+    CaptureError,
     ChartError,
     CheckpointError,
     MemoryLimit,
@@ -155,14 +155,11 @@ def run(request: Request, *, progress: Progress | None = None, cancel: Cancel | 
         return load_run(bundled)
     from model import runner  # torch: the network itself runs here
 
-    try:
-        return runner.run(
-            request,
-            progress=progress if progress is not None else lambda stage, fraction: None,
-            cancel=cancel if cancel is not None else lambda: False,
-        )
-    except runner.Cancelled as error:
-        raise Cancelled(str(error)) from error
+    return runner.run(
+        request,
+        progress=progress if progress is not None else lambda stage, fraction: None,
+        cancel=cancel if cancel is not None else lambda: False,
+    )
 
 
 def save(run: Run, folder: Path) -> None:

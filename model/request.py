@@ -18,6 +18,10 @@ class RequestError(ValueError):
     """A request that cannot be run; the message says what was given, what was expected and what to do."""
 
 
+class Cancelled(RuntimeError):
+    """The run was cancelled before it was complete."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """One prompt: text to tokenize, or token ids typed directly. Exactly one of the two is set."""

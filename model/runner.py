@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from model.capture.buffer import BlockBuffer, kept_loops
-from model.capture.hooks import CaptureError, hooked
+from model.capture.errors import CaptureError
+from model.capture.hooks import hooked
 from model.capture.readout import decode, readouts
 from model.capture.trajectory import Provenance, ReadoutKey, Run, Trajectory
 from model.checkpoint import Loaded, load
 from model.locate import CheckpointError, Located, canonical, digest, locate
 from model.memory import BYTES_PER_WEIGHT, MemoryLimit, Sizes, estimate
 from model.noise import initial_state_digest, keyed_noise, read_initial_states, words
-from model.request import Prompt, Request, RequestError, loops_per_block
+from model.request import Cancelled, Prompt, Request, RequestError, loops_per_block
 from model.tokenizer import Tokenizer, load_tokenizer, prompt_ids
 
 Progress = Callable[[str, float], None]
@@ -28,10 +29,6 @@ _LOCK = threading.Lock()
 _loaded: dict[tuple[str, str, str], Loaded] = {}
 
 _FLOORS = {"float32": 1e-6, "bfloat16": 6e-2, "float16": 8e-3}
-
-
-class Cancelled(RuntimeError):
-    """The run was cancelled before it was complete."""
 
 
 def run(request: Request, *, progress: Progress = lambda stage, fraction: None, cancel: Cancel = lambda: False) -> Run:

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .errors import CaptureError
+
 # (module number, call number from 1, output of the call). The output may change afterwards: copy it.
-OnCall = Callable[[int, int, Tensor], None]
-
-
-class CaptureError(RuntimeError):
-    """A capture that would not be what was asked for; the message says what was seen and what was expected."""
+OnCall = Callable[[int, int, Tensor], object]
 
 
 @contextmanager

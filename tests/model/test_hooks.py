@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from model.capture.hooks import CaptureError, first_tensor, hooked, recorded
+from model.capture.errors import CaptureError
+from model.capture.hooks import first_tensor, hooked, recorded
 from tests.model.toy_networks import Looped
 
 

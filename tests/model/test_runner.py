@@ -14,11 +14,11 @@ import torch
 
 from analysis import steps
 from model import runner
-from model.capture.hooks import CaptureError
+from model.capture.errors import CaptureError
 from model.checkpoint import load
 from model.locate import locate
 from model.memory import MemoryLimit
-from model.request import InitialState, Prompt, Record, Request, RequestError
+from model.request import Cancelled, InitialState, Prompt, Record, Request, RequestError
 from tests.model.toy_networks import write_tiny
 
 
@@ -215,7 +215,7 @@ def test_cancelling_stops_and_frees_the_lock(tiny: str) -> None:
         asked += 1
         return asked > 3
 
-    with pytest.raises(runner.Cancelled):
+    with pytest.raises(Cancelled):
         runner.run(request_for(tiny, loops=(12,)), cancel=cancel)
     assert asked == 4
     assert runner.run(request_for(tiny)).trajectories
