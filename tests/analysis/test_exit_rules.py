@@ -1,7 +1,7 @@
 """Exit rules against an oracle that sees one loop at a time, and the laws that thresholds and patience obey."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
