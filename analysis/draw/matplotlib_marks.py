@@ -122,7 +122,7 @@ def _point_looks(mark: Points) -> tuple[str, str, float, str, float]:
     if mark.glyph == "end":
         return look.colour, _PAPER.paper, 0.4, "s", size
     if mark.glyph == "exit":
-        size = theme.exit_size(mark.size) * _SIZE * (0.65 if look.marker == "diamond" else 0.85)
+        size = theme.exit_size(mark.size) * _SIZE * (0.8 if look.marker == "diamond" else 0.85)
         return look.colour, _PAPER.paper, 0.5, _MARKERS[look.marker], size
     return look.colour, "none", 0.0, "o", size * 0.9
 
