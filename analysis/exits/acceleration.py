@@ -12,16 +12,16 @@ from model.capture.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class AccelerationExit:
-    """Stops at the second loop in a row with ||step k - step k-1||_2 < threshold (arXiv 2509.23314, section 4).
+    """Stops at the second loop in a row with ||step k - step k-1||_2 < threshold (arXiv 2509.23314, equation 5).
 
-    The paper gives no default for the raw norm. This one makes the bundled demo spend as many loops on
+    The two hits in a row are the paper's algorithm 1. The paper gives no default for the raw norm. This one makes the bundled demo spend as many loops on
     calibrate.txt as the KL rule does at 5e-4 (`python -m analysis.calibrate`); another model needs its own.
     """
 
     name: ClassVar[str] = "acceleration"
     title: ClassVar[str] = "acceleration"
     formula: ClassVar[str] = "‖Δ⁽ᵏ⁾ − Δ⁽ᵏ⁻¹⁾‖ < τ, twice in a row"
-    source: ClassVar[str] = "arXiv 2509.23314, section 4"
+    source: ClassVar[str] = "arXiv 2509.23314, equation 5 and algorithm 1"
     unit: ClassVar[str] = ""
     stops: ClassVar[Side] = "<"
     causal: ClassVar[bool] = True

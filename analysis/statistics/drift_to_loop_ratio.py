@@ -16,7 +16,7 @@ class DriftToLoopRatio:
     """Drift out of block g over its mean step norm for k = 2..K_g, per token; NaN for the last block and for K_g = 1.
 
     It grows with K_g, since the mean step gets smaller, so K_g stands beside it wherever it is shown
-    (arXiv 2509.23314, section 3).
+    (arXiv 2509.23314, equation 2).
     """
 
     name: ClassVar[str] = "drift_to_loop_ratio"
