@@ -14,8 +14,9 @@ from model.capture.trajectory import Trajectory
 class AccelerationExit:
     """Stops at the second loop in a row with ||step k - step k-1||_2 < threshold (arXiv 2509.23314, equation 5).
 
-    The two hits in a row are the paper's algorithm 1. The paper gives no default for the raw norm. This one makes the bundled demo spend as many loops on
-    calibrate.txt as the KL rule does at 5e-4 (`python -m analysis.calibrate`); another model needs its own.
+    The two hits in a row are the paper's algorithm 1. It gives no default for the raw norm; this one makes the
+    bundled demo spend as many loops on calibrate.txt as the KL rule does at 5e-4 (`python -m
+    analysis.calibrate`), and another model needs its own.
     """
 
     name: ClassVar[str] = "acceleration"
