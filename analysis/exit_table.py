@@ -1,0 +1,46 @@
+"""The exits of one block as a table for the page: per token and rule the loop, ``never``, or nothing where undefined."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.caption import counted, joined
+from analysis.chart import View
+from analysis.exit_marks import rule_exits, rule_words
+from analysis.exit_rule import NEVER
+
+
+@dataclass(frozen=True)
+class ExitTable:
+    """Columns of equal length by name, a sentence on how to read them, and one per rule that cannot be answered."""
+
+    columns: Mapping[str, tuple[object, ...]]
+    caption: str
+    missing: tuple[str, ...]
+
+
+def exit_table(view: View) -> ExitTable:
+    """Where each rule of the view stops each token of its prompt in its block, and where the score crosses back."""
+    trajectory = view.trajectory
+    columns: dict[str, tuple[object, ...]] = {"position": tuple(range(trajectory.tokens)), "token": trajectory.labels}
+    found, missing = rule_exits(trajectory, view.block, view.rules)
+    counts: list[str] = []
+    for one in found:
+        columns[one.rule.title] = one.exits.words()
+        back = one.exits.crosses_back
+        if (back != NEVER).any():
+            columns[f"{one.rule.title}, crosses back"] = tuple("" if k == NEVER else str(int(k)) for k in back)
+        fired = one.exits.loop[one.exits.fired]
+        never = int(np.sum(one.exits.defined & ~one.exits.fired))
+        median = f"median {np.median(fired):g} loops" if len(fired) else "no exit"
+        counts.append(
+            f"{rule_words(one.rule, trajectory, (view.block,))}: {median}, {counted(never, 'token')} never"
+            + (f", {counted(int(np.sum(~one.exits.defined)), 'token')} undefined" if not one.exits.defined.all() else "")
+        )
+    caption = joined(
+        f"Loops run when a rule stops, of K = {trajectory.blocks[view.block].loops}; post hoc. "
+        '"never": no loop reaches the threshold. Empty: the rule is undefined there.',
+        f"{'; '.join(counts)}." if counts else "",
+    )
+    return ExitTable(columns=columns, caption=caption, missing=missing)

@@ -1,0 +1,116 @@
+"""What is kept between two runs of the page: finished runs by their Request, bounded in bytes, and drawn charts."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import streamlit as st
+
+from analysis import study
+from analysis.chart import Chart, ChartBuilder, View
+from analysis.draw.plotly import figure_json
+
+SHELF_BYTES = 2 * 2**30
+"""Bytes of runs that the process keeps for all its readers; the oldest ones go first."""
+
+
+class Shelf:
+    """Finished runs of single prompts by their resolved Request. Safe to use from several threads."""
+
+    def __init__(self, limit: int = SHELF_BYTES) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[study.Request, study.Run] = OrderedDict()
+
+    def get(self, request: study.Request) -> study.Run | None:
+        """The run of an equal request, None if it is not here (any more)."""
+        with self._lock:
+            found = self._runs.get(request)
+            if found is not None:
+                self._runs.move_to_end(request)
+            return found
+
+    def put(self, request: study.Request, run: study.Run) -> None:
+        """Keep a run; older ones leave until all fit. One that is larger than the whole shelf is not kept."""
+        with self._lock:
+            self._runs[request] = run
+            self._runs.move_to_end(request)
+            while self._runs and self.nbytes > self._limit:
+                self._runs.popitem(last=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays on the shelf."""
+        return sum(run.nbytes for run in self._runs.values())
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def shelf() -> Shelf:
+    """The one shelf of this process."""
+    return Shelf()
+
+
+def obtain(
+    request: study.Request, kept: Shelf, *, progress: Callable[[str, float], None], cancel: Callable[[], bool]
+) -> study.Run:
+    """The run of a resolved request: prompts that are on the shelf come from there, the others are run one by one."""
+    many = len(request.prompts)
+    runs: list[study.Run] = []
+    for number in range(many):
+        single = request.for_prompt(number)
+        found = kept.get(single)
+        if found is None:
+            found = study.run(single, progress=_of_many(progress, number, of=many), cancel=cancel)
+            kept.put(single, found)
+        runs.append(found)
+    return study.Run(request=request.to_json(), trajectories=tuple(t for run in runs for t in run.trajectories))
+
+
+def _of_many(progress: Callable[[str, float], None], number: int, *, of: int) -> Callable[[str, float], None]:
+    def tell(stage: str, fraction: float) -> None:
+        progress(stage if of == 1 else f"prompt {number + 1} of {of}: {stage}", (number + fraction) / of)
+
+    return tell
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def folder(path: str, changed: float) -> study.Run:
+    """A run folder; ``changed`` is the time at which its run.json was written, so that a new one is read again."""
+    return study.load(Path(path))
+
+
+@st.cache_resource(max_entries=32, ttl=15, show_spinner=False)
+def estimate(key: str, _request: study.Request) -> study.Estimate:
+    """What a run would take. It is asked again after a while, because free memory changes."""
+    return study.estimate(_request)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A chart and the JSON of its figure for the screen. ``height`` is the figure's, in pixels."""
+
+    chart: Chart
+    figure: str
+    height: int
+
+
+@st.cache_resource(max_entries=64, show_spinner="Computing the chart …")
+def drawn(key: str, _builder: ChartBuilder, _view: View, *, dark: bool, revision: str, height: int | None) -> Drawn:
+    """Chart and figure of a builder and a view. ``key`` says in words what they are made of, for arrays are no keys.
+
+    ``revision``: as long as it stays, so do zoom and camera. ``height`` None is the figure's own.
+    """
+    chart = _builder.build(_view)
+    figure = figure_json(chart, dark=dark)
+    figure["layout"]["uirevision"] = revision
+    if height is not None:
+        figure["layout"]["height"] = height
+    return Drawn(chart=chart, figure=orjson.dumps(figure).decode(), height=figure["layout"]["height"])
+
+
+def others() -> Sequence[tuple[str, study.Run]]:
+    """Statistics of the demo along its training, for the overlay."""
+    return study.bundled_others()

@@ -1,0 +1,50 @@
+"""The page: configuration, navigation, sidebar. ``streamlit run app`` starts it and needs exactly this name."""
+
+import sys
+from pathlib import Path
+
+# `streamlit run app` puts only this folder on the path, and the packages lie beside it.
+_PICTURES = Path(__file__).resolve().parent / "components"
+_ROOT = str(Path(__file__).resolve().parent.parent)
+if _ROOT not in sys.path:
+    sys.path.insert(0, _ROOT)
+
+import streamlit as st  # noqa: E402
+
+from app import controls, header  # noqa: E402
+
+
+def main() -> None:
+    """Draw the page that the address asks for."""
+    st.set_page_config(
+        page_title="Loopscope", page_icon=str(_PICTURES / "icon.svg"), layout="wide", initial_sidebar_state="expanded"
+    )
+    st.logo(str(_PICTURES / "logo.svg"), icon_image=str(_PICTURES / "icon.svg"))
+    pages = (
+        st.Page(
+            "views/trajectories.py",
+            title="Trajectories",
+            icon=":material/timeline:",
+            help="How each token's state moves through the looped blocks, and what the model would say after each loop.",
+            default=True,
+        ),
+        st.Page(
+            "views/two_scales.py",
+            title="Two scales",
+            icon=":material/stacked_line_chart:",
+            help="Small steps within a block against the jumps between blocks, and how both change along training.",
+        ),
+        st.Page(
+            "views/exit_rules.py",
+            title="Exit rules",
+            icon=":material/logout:",
+            help="Where each early-exit rule would stop each token, for the thresholds in the sidebar.",
+        ),
+    )
+    page = st.navigation(pages, position="top")
+    controls.sidebar(rules_open=page.url_path == "exit_rules")
+    header.header(page.title)
+    page.run()
+
+
+main()
