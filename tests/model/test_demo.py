@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from analysis import study
+from model import bundle
 from model.checkpoint import card
 from model.locate import DEMO_FOLDER, demo_names, demo_steps
+from model.report import CORPUS, measure, two_scales
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -113,3 +115,60 @@ def test_a_saved_run_opens_again(tmp_path: Path) -> None:
     run = study.run(study.bundled_request())
     study.save(run, tmp_path / "run")
     assert study.load(tmp_path / "run").request == run.request
+
+
+@pytest.mark.slow
+def test_building_the_bundle_again_gives_what_is_there(tmp_path: Path) -> None:
+    bundle.build(tmp_path)
+    assert (tmp_path / "cards.json").read_text(encoding="utf-8") == (DEMO_FOLDER / "cards.json").read_text(encoding="utf-8")
+    for there in sorted((DEMO_FOLDER / "runs").iterdir()):
+        old, new = study.load(there), study.load(tmp_path / "runs" / there.name)
+        assert new.request == old.request
+        for a, b in zip(old.trajectories[0].blocks, new.trajectories[0].blocks, strict=True):
+            np.testing.assert_allclose(a.step_norm, b.step_norm, rtol=1e-3, atol=1e-4)
+
+
+def test_the_report_measures_what_it_says(tmp_path: Path) -> None:
+    text = (CORPUS / "report.txt").read_text(encoding="utf-8")[:3000]
+    first, last = demo_names()[0], demo_names()[-1]
+    measure((first, last), text, tmp_path)
+    with (tmp_path / "report.csv").open(encoding="utf-8") as file:
+        rows = {(row["checkpoint"], row["loops"]): row for row in csv.DictReader(file)}
+    assert float(rows[last, "8"]["cross_entropy"]) < float(rows[first, "8"]["cross_entropy"]) - 2
+    assert rows[first, "8"]["spread"] == ""
+    assert float(rows[last, "8"]["spread"]) < 0.05
+    two_scales((last,), text, tmp_path, loops=6, windows=2)
+    with (tmp_path / "two_scales.csv").open(encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert len(found) == 3 * 6
+    assert found[0]["step_cosine"] == ""
+    assert all(-1 <= float(row["step_cosine"]) <= 1 for row in found if row["loop"] != "1")
+
+
+def test_doors_answer_in_this_process() -> None:
+    ids, labels = study.tokenize("demo", "The king")
+    assert len(ids) == len(labels) == 2
+    found = study.estimate(study.bundled_request())
+    assert found.fits
+    assert 0 < found.stored_bytes < 10e6
+    with pytest.raises(study.RequestError, match="model's context is 128"):
+        study.estimate(study.Request("demo", (study.Prompt("king " * 200),), (2,)))
+    by_path = str(DEMO_FOLDER / f"step-{demo_steps()[-1]}")
+    assert study.card(by_path).parameters == study.card("demo").parameters
+
+
+def test_calibration_meets_its_budget_at_equal_loops() -> None:
+    from analysis.calibrate import at_exit, calibrate
+    from analysis.exit_rule import exit_rules
+
+    ids, _ = study.tokenize("demo", (CORPUS / "calibrate.txt").read_text(encoding="utf-8")[:2000])
+    prompts = tuple(study.Prompt(ids=ids[i * 128 : (i + 1) * 128]) for i in range(3))
+    runs = study.run(study.Request("demo", prompts, (12,), record=study.Record(states=False))).trajectories
+    block = len(runs[0].blocks) - 1
+    budget = at_exit(exit_rules()["kl"](), runs, block).mean_loops
+    for kind in exit_rules().values():
+        found = calibrate(kind(), runs, block, mean_loops=budget)
+        assert found.mean_loops == pytest.approx(budget, abs=0.1)
+        assert found.cross_entropy == pytest.approx(found.full_depth, abs=0.02)
+        default = at_exit(kind(), runs, block)
+        assert default.mean_loops == pytest.approx(budget, abs=0.5), "the defaults no longer spend equal loops"

@@ -33,6 +33,7 @@ def request_for(tiny: str, *texts: str, loops: tuple[int, ...] = (6,), **changes
 
 def test_hooked_equals_plain_bit_for_bit(tiny: str) -> None:
     found = runner.run(request_for(tiny)).trajectories[0]
+    assert not any(module.training for module in next(iter(runner._loaded.values())).network.modules())
     network = load(locate(tiny), dtype="float32", device="cpu").network
     ids = torch.from_numpy(found.token_ids.copy())[None]
 
@@ -152,6 +153,21 @@ def test_half_precision_is_recorded_in_float32_and_named(tiny: str) -> None:
     assert found.provenance.noise_floor > 1e-2
     assert all(block.states.dtype == np.float32 for block in found.blocks)
     assert np.isfinite(found.blocks[-1].readouts["coda", "entropy"]).all()
+
+
+def test_a_half_precision_run_draws_and_exports_every_chart(tiny: str) -> None:
+    from analysis.chart import View, chart_builders
+    from analysis.exit_rule import exit_rules
+    from analysis.export import export
+
+    run = runner.run(request_for(tiny, dtype="bfloat16"))
+    rules = tuple(kind() for kind in exit_rules().values())
+    view = View(run, block=1, rules=rules, others=(("a", run), ("b", run)))
+    for name, kind in chart_builders().items():
+        chart = kind().build(view if name != "drift" else replace(view, block=0))
+        assert "bfloat16" in chart.caption, name
+        for form in ("pdf", "svg", "png", "csv", "json"):
+            assert export(chart, kind=form)
 
 
 def test_coda_lens_only_on_the_last_block(tiny: str) -> None:
