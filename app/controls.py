@@ -171,7 +171,9 @@ def _run_buttons(wanted: study.Request | None, trouble: str) -> None:
     said, refused = ("", trouble) if wanted is None else _memory(wanted)
     busy = state.job() is not None
     if said:
-        st.caption(said)
+        current = state.shown()
+        changed = wanted is not None and current is not None and wanted.key() != current.identity
+        st.caption(f"{said} **Changed since the run on screen.**" if changed else said)
     pressed = st.button(
         "Run", type="primary", width="stretch", disabled=busy or bool(refused), key="run", icon=":material/play_arrow:"
     )

@@ -30,8 +30,11 @@ _LABELS: Mapping[str, str] = {
     "per_prompt": "A line per prompt",
     "others": "Other tokens",
 }
-_SHORT = 24
+_SHORT = 20
 """Characters of all labels together up to which choices lie side by side."""
+
+_WIDTH = 250
+"""Pixels of a list of names: wide enough for a statistic, and not as wide as the page."""
 
 
 def instance(
@@ -70,8 +73,8 @@ def values(
 
     Each widget is bound to the URL as ``prefix.field``. ``only`` names the fields that get one (None: all with a
     widget for their type); the others keep their defaults. ``options`` gives choices for fields whose type names
-    none, ``ladders`` the steps of sliders. ``across``: so many widgets side by side, sliders excepted; 0 leaves the
-    arrangement to the container.
+    none, ``ladders`` the steps of sliders. ``across``: so many number fields side by side; 0 leaves the arrangement to
+    the container.
     """
     hints = get_type_hints(kind)
     found: dict[str, Any] = {}
@@ -80,9 +83,10 @@ def values(
         if field.init and (only is None or field.name in only):
             choices, key = (options or {}).get(field.name), f"{prefix}.{field.name}"
             ladder = (ladders or {}).get(field.name, ())
-            if across and not ladder and not cells:
+            beside = bool(across) and not ladder and hints[field.name] in (int, float)
+            if beside and not cells:
                 cells = list(st.columns(across))
-            with cells.pop(0) if across and not ladder else nullcontext():
+            with cells.pop(0) if beside else nullcontext():
                 value = _field(field, hints[field.name], key, options=choices, ladder=ladder)
             if value is not MISSING:
                 found[field.name] = value
@@ -94,11 +98,12 @@ def label(name: str) -> str:
     return _LABELS.get(name, name.replace("_", " ").capitalize())
 
 
-def one_of(title: str, options: Options, *, key: str, default: Any, hidden: bool = False) -> Any:
+def one_of(
+    title: str, options: Options, *, key: str, default: Any, listed: bool = False, width: int | Literal["stretch"] = "stretch"
+) -> Any:
     """One of several choices: side by side where they are short, else in a list. Bound to the URL."""
     values = list(options)
-    visibility: Literal["collapsed", "visible"] = "collapsed" if hidden else "visible"
-    if len("".join(options.values())) <= _SHORT and len(values) <= 4:
+    if not listed and len("".join(options.values())) <= _SHORT and len(values) <= 4:
         return st.segmented_control(
             title,
             values,
@@ -107,7 +112,6 @@ def one_of(title: str, options: Options, *, key: str, default: Any, hidden: bool
             format_func=options.__getitem__,
             key=key,
             bind="query-params",
-            label_visibility=visibility,
         )
     return st.selectbox(
         title,
@@ -116,7 +120,7 @@ def one_of(title: str, options: Options, *, key: str, default: Any, hidden: bool
         format_func=options.__getitem__,
         key=key,
         bind="query-params",
-        label_visibility=visibility,
+        width=width,
     )
 
 
@@ -132,7 +136,7 @@ def _field(field: Field[Any], kind: Any, key: str, *, options: Options | None, l
         return tuple(chosen)
     if options is not None or origin is Literal:
         choices = options if options is not None else {choice: _choice_words(choice) for choice in get_args(kind)}
-        return one_of(title, choices, key=key, default=default)
+        return one_of(title, choices, key=key, default=default, width="stretch" if options is None else _WIDTH)
     if origin in (Union, UnionType):
         return _maybe(title, [part for part in get_args(kind) if part is not NoneType], key, default=default)
     if ladder:

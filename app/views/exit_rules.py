@@ -8,6 +8,9 @@ from app import fields, state
 from app.markdown import literal
 from app.panel import Plot, panel
 
+_NARROWEST = 440
+"""Pixels below which map and table stand one above the other."""
+
 
 def render() -> None:
     """Draw the page."""
@@ -19,10 +22,10 @@ def render() -> None:
     with st.container(horizontal=True, key="options_rule"):
         rule = fields.instance(chart_builders()["rule"], prefix="rule")
     panel(Plot("rule", rule))
-    left, right = st.columns([0.55, 0.45], gap="medium")
-    with left:
+    grid = st.grid(2, min_column_width=_NARROWEST, gap=("small", "medium"))
+    with grid.cell():
         panel(Plot("exit_heatmap", chart_builders()["heatmap"](), height=520))
-    with right:
+    with grid.cell():
         if view is not None:
             _table(view)
 

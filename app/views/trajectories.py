@@ -8,23 +8,20 @@ from analysis.statistic import statistics
 from app import fields, state
 from app.panel import Plot, panel
 
-_SHARES = (0.54, 0.46)
-_SIDE_BY_SIDE = 560
+_HEIGHT = 560
 """Pixels: the two upper charts are read together, so they are equally high."""
+
+_NARROWEST = 440
+"""Pixels of a chart below which the two stand one above the other."""
 
 
 def render() -> None:
     """Draw the page."""
-    left, right = st.columns(_SHARES, gap="medium", vertical_alignment="bottom")
-    with left:
-        trajectory = _trajectory()
-    with right:
-        heatmap = _heatmap()
-    left, right = st.columns(_SHARES, gap="medium")
-    with left:
-        panel(Plot("trajectory", trajectory, height=_SIDE_BY_SIDE))
-    with right:
-        panel(Plot("heatmap", heatmap, height=_SIDE_BY_SIDE))
+    upper = st.grid(2, min_column_width=_NARROWEST, gap=("small", "medium"))
+    with upper.cell():
+        panel(Plot("trajectory", _trajectory(), height=_HEIGHT))
+    with upper.cell():
+        panel(Plot("heatmap", _heatmap(), height=_HEIGHT))
     says = chart_builders()["says"]
     with st.container(horizontal=True, key="options_says"):
         builder = fields.instance(says, prefix="says", only=("lens",))
@@ -37,7 +34,9 @@ def _trajectory() -> ChartBuilder:
     tokens = {} if view is None else {i: f"{i} {label}" for i, label in enumerate(view.trajectory.labels)}
     with st.container(horizontal=True, vertical_alignment="bottom", key="options_trajectory"):
         flat = fields.values(kind, prefix="trajectory", only=("dims",))
-        name = fields.one_of("Projection", {n: one.title for n, one in kinds.items()}, key="projection", default="pca")
+        name = fields.one_of(
+            "Projection", {n: one.title for n, one in kinds.items()}, key="projection", default="pca", listed=True, width=120
+        )
         with st.popover("Options", icon=":material/tune:", key="more_trajectory"):
             projection: Projection = fields.instance(kinds[name], prefix=name)
             return fields.instance(

@@ -7,23 +7,18 @@ from analysis.statistic import statistics
 from app import fields
 from app.panel import Plot, panel
 
-_SHARES = (0.4, 0.6)
-_SIDE_BY_SIDE = 430
+_NARROWEST = 400
+"""Pixels of a chart below which two stand one above the other."""
 
 
 def render() -> None:
     """Draw the page."""
     panel(Plot("curves", _curves()))
-    left, right = st.columns(_SHARES, gap="medium", vertical_alignment="bottom")
-    with left:
-        drift = _drift()
-    with right:
-        overlay = _overlay()
-    left, right = st.columns(_SHARES, gap="medium")
-    with left:
-        panel(Plot("drift", drift, height=_SIDE_BY_SIDE))
-    with right:
-        panel(Plot("checkpoints", overlay, overlay=True, height=_SIDE_BY_SIDE))
+    panel(Plot("checkpoints", _checkpoints(), overlay=True))
+    grid = st.grid(2, min_column_width=_NARROWEST, gap=("small", "medium"))
+    for name in _names("handoff"):
+        with grid.cell():
+            panel(Plot(f"drift_{name}", chart_builders()["drift"](**{"statistic": name})))
 
 
 def _names(level: str) -> dict[str, str]:
@@ -35,14 +30,9 @@ def _curves() -> ChartBuilder:
         return fields.instance(chart_builders()["curves"], prefix="curves", options={"statistic": _names("loop")})
 
 
-def _overlay() -> ChartBuilder:
+def _checkpoints() -> ChartBuilder:
     with st.container(horizontal=True, key="options_checkpoints"):
         return fields.instance(chart_builders()["checkpoints"], prefix="checkpoints", options={"statistics": _names("loop")})
-
-
-def _drift() -> ChartBuilder:
-    with st.container(horizontal=True, key="options_drift"):
-        return fields.instance(chart_builders()["drift"], prefix="drift", options={"statistic": _names("handoff")})
 
 
 if __name__ == "__main__":
