@@ -1,16 +1,16 @@
 """Decode iterates into readouts: the vocabulary is walked in chunks, no loops x tokens x vocabulary array is made."""
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
+
+from .registry import collect
 
 VOCABULARY_CHUNK = 4096
 _CELLS = 4_000_000  # loops x tokens x vocabulary entries held at once, in float64 about 32 MB an array
@@ -106,19 +106,7 @@ else:
 
 def readouts() -> dict[str, ReadoutClass]:
     """Every readout class by name, from the files in readouts/."""
-    from . import readouts as package  # relative, so that it works under both import names
-
-    found: dict[str, ReadoutClass] = {}
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        classes = [
-            v for k, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__ and k[0] != "_"
-        ]
-        if len(classes) != 1:
-            raise TypeError(f"{module.__name__} must define exactly one public class; it defines {len(classes)}.")
-        kind = cast("ReadoutClass", classes[0])
-        found[kind.name] = kind
-    return dict(sorted(found.items()))
+    return collect(f"{__package__}.readouts")
 
 
 @torch.inference_mode()
