@@ -28,7 +28,7 @@ lint: $(VENV)/.installed-dev ## format, lint, types and import rules
 	@$(BIN)/lint-imports
 
 bench: $(VENV)/.installed-dev ## time and memory of a captured run against the bare model
-	@$(BIN)/python -m pytest tests/benchmarks -q -s
+	@$(BIN)/python -m pytest tests/benchmarks -q -s -o addopts=""
 
 demo-train: $(VENV)/.installed ## train the demo model from scratch into training/demo (hours; resumes)
 	@$(BIN)/python -m model.train --out training/demo
