@@ -90,13 +90,11 @@ def test_bad_input_is_one_sentence_and_loses_nothing(page: AppTest, key: str, va
     assert len(page.subheader) == 3
 
 
-@pytest.mark.parametrize("name", ["demo@7", "no/such/folder", str(ROOT / "README.md")])
+@pytest.mark.parametrize("name", ["demo@7", "no/such/folder"])
 def test_a_link_to_a_checkpoint_that_is_not_here_names_it(name: str) -> None:
     page = AppTest.from_file(str(PAGE), default_timeout=120)
     page.query_params["checkpoint"] = name
     page.run()
-    if "_job" in page.session_state and page.session_state["_job"] is not None:
-        finished(page)  # a file that is there turns out to be no checkpoint only when it is read
     assert not page.exception
     assert Path(name).name in errors(page)
     assert len(page.subheader) == 3
