@@ -1,6 +1,7 @@
 // Draws one figure with Plotly.react, so that zoom and camera outlive new data, and tells Python what the reader did.
 
 const QUIET_MS = 350;
+const STILL_PX = 5;
 const figures = new WeakMap();
 let library = null;
 
@@ -55,17 +56,41 @@ function withLook(layout, look) {
   for (const [name, eye] of Object.entries(look?.eyes ?? {})) {
     if (layout[name]) layout[name].camera = { ...(layout[name].camera ?? {}), eye };
   }
-  return layout;
+}
+
+// Plotly rounds a camera when it first draws a scene and then no longer takes the same numbers for the same camera,
+// so uirevision alone would put it back; the camera on screen is handed on as it is.
+function keepCameras(layout, div) {
+  for (const name of axesOf(layout, /^scene\d*$/)) {
+    const camera = div._fullLayout?.[name]?._scene?.getCamera?.();
+    if (camera) layout[name].camera = camera;
+  }
 }
 
 function listen(figure) {
   const { div } = figure;
   div.loopscopeZoomed = new Set(Object.keys(figure.given?.ranges ?? {}));
+  // In space a click is told when the button goes down, so turning the scene would select what it started on.
+  let pressed = null;
+  let waiting = null;
+  const send = (keys) => figure.send.setTriggerValue("clicked", keys);
+  div.addEventListener("pointerdown", (event) => {
+    pressed = event;
+    waiting = null;
+  }, true);
+  figure.release = (event) => {
+    const still = pressed && Math.hypot(event.clientX - pressed.clientX, event.clientY - pressed.clientY) < STILL_PX;
+    pressed = null;
+    if (waiting && still) send(waiting);
+    waiting = null;
+  };
+  window.addEventListener("pointerup", figure.release, true);
   div.on("plotly_click", (event) => {
     const row = event.points?.[0]?.customdata;
     if (!Array.isArray(row)) return;
     const [prompt, position, block, loop] = row;
-    figure.send.setTriggerValue("clicked", { prompt, position, block, loop });
+    if (pressed) waiting = { prompt, position, block, loop };
+    else send({ prompt, position, block, loop });
   });
   div.on("plotly_relayout", (change) => {
     let byHand = false;
@@ -95,9 +120,12 @@ async function draw(figure, data) {
   const Plotly = await plotly(data.library);
   if (!figure.div.isConnected) return;
   const { data: traces, layout } = JSON.parse(data.figure);
-  if (figure.drawn === null || figure.revision !== layout.uirevision) figure.given = data.look;
+  const fresh = figure.drawn === null || figure.revision !== layout.uirevision;
+  if (fresh) figure.given = data.look;
   figure.revision = layout.uirevision;
-  await Plotly.react(figure.div, traces, withLook(layout, figure.given), {
+  withLook(layout, figure.given);
+  if (!fresh) keepCameras(layout, figure.div);
+  await Plotly.react(figure.div, traces, layout, {
     displaylogo: false,
     modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d"],
   });
@@ -112,7 +140,7 @@ export default function (component) {
   if (!div || !data) return;
   let figure = figures.get(div);
   if (!figure) {
-    figure = { div, drawn: null, revision: null, given: null, timer: 0, observer: null, queue: Promise.resolve(), dark: null };
+    figure = { div, drawn: null, revision: null, given: null, timer: 0, observer: null, release: null, queue: Promise.resolve(), dark: null };
     figures.set(div, figure);
   }
   figure.send = { setStateValue, setTriggerValue };
@@ -132,6 +160,7 @@ export default function (component) {
   return () => {
     clearTimeout(figure.timer);
     figure.observer?.disconnect();
+    window.removeEventListener("pointerup", figure.release, true);
     if (figure.drawn !== null) window.Plotly?.purge(div);
     figures.delete(div);
   };
