@@ -33,6 +33,9 @@ _LABELS: Mapping[str, str] = {
 _SHORT = 20
 """Characters of all labels together up to which choices lie side by side."""
 
+_FEW = 10
+"""Choices of which some are taken, up to which all are in sight."""
+
 _WIDTH = 250
 """Pixels of a list of names: wide enough for a statistic, and not as wide as the page."""
 
@@ -130,10 +133,7 @@ def _field(field: Field[Any], kind: Any, key: str, *, options: Options | None, l
     if origin is tuple:
         if options is None:
             return MISSING
-        chosen = st.multiselect(
-            title, list(options), default=list(default), format_func=options.__getitem__, key=key, bind="query-params"
-        )
-        return tuple(chosen)
+        return _several(title, options, key=key, default=list(cast("Sequence[Any]", default)))
     if options is not None or origin is Literal:
         choices = options if options is not None else {choice: _choice_words(choice) for choice in get_args(kind)}
         return one_of(title, choices, key=key, default=default, width="stretch" if options is None else _WIDTH)
@@ -145,6 +145,18 @@ def _field(field: Field[Any], kind: Any, key: str, *, options: Options | None, l
             title, steps, value=cast("float", default), format_func=threshold_words, key=key, bind="query-params"
         )
     return _plain(title, kind, key, default=default)
+
+
+def _several(title: str, options: Options, *, key: str, default: list[Any]) -> tuple[Any, ...]:
+    """Some of several choices: all in sight where they are few, else in a list."""
+    words = options.__getitem__
+    if len(options) <= _FEW:
+        return tuple(
+            st.pills(
+                title, list(options), selection_mode="multi", default=default, format_func=words, key=key, bind="query-params"
+            )
+        )
+    return tuple(st.multiselect(title, list(options), default=default, format_func=words, key=key, bind="query-params"))
 
 
 def _choice_words(choice: Any) -> str:

@@ -56,7 +56,7 @@ def _panel(plot: Plot, view: View, current: state.Shown) -> None:
         if drawn is None:
             return
         chart = drawn.chart
-        st.subheader(literal(chart.title), anchor=False)
+        st.header(literal(chart.title), anchor=False)
         for sentence in chart.warnings:
             if not sentence.startswith("Block ") or "non-finite" not in sentence:  # those stand above all charts
                 st.warning(literal(sentence), icon=":material/warning:")
@@ -72,11 +72,11 @@ def _drawn(plot: Plot, view: View, current: state.Shown) -> cache.Drawn | None:
             repr(words), plot.builder, view, dark=state.dark(), revision=_revision(plot, view, current), height=plot.height
         )
     except study.KNOWN_ERRORS as error:
-        st.subheader(literal(plot.builder.title), anchor=False)
+        st.header(literal(plot.builder.title), anchor=False)
         st.info(literal(str(error)), icon=":material/info:")
     except Exception as error:
         _log.exception("Chart %s could not be drawn", plot.builder.name)
-        st.subheader(literal(plot.builder.title), anchor=False)
+        st.header(literal(plot.builder.title), anchor=False)
         st.error(
             f"This chart could not be drawn ({type(error).__name__}). The other charts and the run are unharmed; "
             "change its options, or report it with the server's log."

@@ -11,7 +11,14 @@ if _ROOT not in sys.path:
 
 import streamlit as st  # noqa: E402
 
-from app import controls, header  # noqa: E402
+from app import controls, header, state  # noqa: E402
+
+# Streamlit writes white on the primary colour whatever that is; a primary that reads well on dark is too light for it.
+_DARK = """
+<style>
+.st-key-run button, .st-key-open button, [data-testid="stMultiSelect"] span[title] { color: #0E1117; }
+</style>
+"""
 
 
 def main() -> None:
@@ -41,6 +48,8 @@ def main() -> None:
             help="Where each early-exit rule would stop each token, for the thresholds in the sidebar.",
         ),
     )
+    if state.dark():
+        st.html(_DARK)
     page = st.navigation(pages, position="top")
     controls.sidebar(rules_open=page.url_path == "exit_rules")
     header.header(page.title)

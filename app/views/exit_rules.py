@@ -34,7 +34,7 @@ def _table(view: View) -> None:
     """Loops after which each rule stops each token of the selected block."""
     trace = view.trajectory.blocks[view.block]
     with st.container(key="exit_table", gap="small"):
-        st.subheader(literal(f"Exits per token, block {trace.name}"), anchor=False)
+        st.header(literal(f"Exits per token, block {trace.name}"), anchor=False)
         found = exit_table(view)
         if not view.rules:
             st.info("No exit rule is marked; choose at least one in the sidebar.", icon=":material/info:")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 from pypdf import PdfReader
-from pypdf.generic import DictionaryObject
+from pypdf.generic import ArrayObject, DictionaryObject
 
 from tests.e2e import screen
 
@@ -124,8 +124,8 @@ def _fonts(path: Path) -> set[str]:
             for name, part in resolved.items():
                 if name != "/Parent":
                     walk(part, seen)
-        elif isinstance(resolved, list):
-            for part in resolved:
+        elif isinstance(resolved, ArrayObject):
+            for part in list[Any](resolved):
                 walk(part, seen)
 
     for sheet in PdfReader(path).pages:
