@@ -1,6 +1,6 @@
 """Checkpoints chart: how the steps of one block change along training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from analysis.chart import Axis, Chart, ChartError, Line, Mark, Panel, Role, Vie
 from analysis.keys import first_step_rings, loop_axis, loop_numbers, pooled_keys, trained_rules
 from analysis.named import loop_statistic
 from analysis.statistic import Statistic, Summary, pooled
-from model.capture.trajectory import Run
+from model.capture.trajectory import Provenance, Run
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class CheckpointsChart:
             panels=tuple(panels),
             caption=_caption(view, runs, block=block),
             alt=f"{counted(len(runs), 'checkpoint')}, block {block}. {' '.join(told)}",
-            provenance=view.trajectory.provenance,
+            provenance=_provenance(runs),
             warnings=() if len(runs) == len(view.others) else ("Checkpoints without this block are not shown.",),
         )
 
@@ -97,5 +97,11 @@ def _caption(view: View, runs: tuple[tuple[str, Run], ...], *, block: str) -> st
         f"Medians over {counted(tokens, 'token')} of {counted(len(first), 'prompt')} in block {block}, "
         f"K = {first[0].blocks[view.block].loops}, for {', '.join(label for label, _ in runs)}.",
         "Open rings contain the step away from the initial state.",
-        source_words(runs[-1][1].trajectories[-1].provenance),
+        source_words(_provenance(runs)),
     )
+
+
+def _provenance(runs: tuple[tuple[str, Run], ...]) -> Provenance:
+    """Of the last checkpoint shown, with the names of all: the run on screen may be of another one."""
+    found = [run.trajectories[0].provenance for _, run in runs]
+    return replace(found[-1], checkpoint=", ".join(one.checkpoint for one in found))
