@@ -27,7 +27,7 @@ def sidebar(*, rules_open: bool) -> None:
     state.settle()
     with st.sidebar:
         wanted, trouble = _run_settings()
-        state.open_first(wanted, trouble)
+        state.open_first(wanted)
         _run_buttons(wanted, trouble)
         if state.shown() is not None:
             _selection()
@@ -179,6 +179,7 @@ def _run_buttons(wanted: study.Request | None, trouble: str) -> None:
     )
     if pressed and wanted is not None:
         state.launch(wanted)
+        st.rerun()  # so that Run shows at once that it cannot be pressed again
     if state.job() is not None:
         _progress()
     elif refused or state.problem():

@@ -47,7 +47,9 @@ def _put(key: str, value: Any) -> None:
 def request() -> study.Request:
     """The Request that the sidebar describes. Raises one of study.KNOWN_ERRORS with a sentence for the reader."""
     kind = cast("study.InitialKind", _get("start", "trained"))
-    std, file = _get("std"), _get("start_file", "")
+    std, file = _get("std"), str(_get("start_file") or "").strip()
+    if kind == "file" and not file:
+        raise study.RequestError("No file was named for the initial state; give the path of a .npz file.")
     return study.resolve(
         study.Request(
             checkpoint=str(_get("checkpoint") or ""),
@@ -143,7 +145,7 @@ def job() -> jobs.Job | None:
     return _get("_job")
 
 
-def open_first(wanted: study.Request | None, trouble: str) -> None:
+def open_first(wanted: study.Request | None) -> None:
     """On a session's first pass: show the bundled run, or what a link asks for instead."""
     if _get("_opened"):
         return
@@ -152,8 +154,6 @@ def open_first(wanted: study.Request | None, trouble: str) -> None:
         open_folder()
     elif wanted is not None and wanted != study.bundled_request():
         launch(wanted)
-    elif trouble:
-        _put("_problem", f"This link cannot be shown as it is. {trouble}")
     if shown() is None and job() is None:
         _show_bundled()
 

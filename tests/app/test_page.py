@@ -44,7 +44,7 @@ def finished(page: AppTest) -> AppTest:
 
 def test_the_first_screen_shows_the_bundled_run(page: AppTest) -> None:
     assert [title.value for title in page.title] == ["Trajectories"]
-    assert len(page.subheader) == 3
+    assert len(page.header) == 3
     assert page.session_state["_shown"].request == study.bundled_request()
     assert "runs: 0" in [caption.value for caption in page.caption]
     assert not page.error
@@ -54,7 +54,7 @@ def test_the_first_paint_needs_no_torch() -> None:
     code = (
         "import sys; from streamlit.testing.v1 import AppTest; "
         f"page = AppTest.from_file({str(PAGE)!r}, default_timeout=120).run(); "
-        "assert not page.exception; assert len(page.subheader) == 3; assert 'torch' not in sys.modules"
+        "assert not page.exception; assert len(page.header) == 3; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True)
 
@@ -64,7 +64,7 @@ def test_every_view_draws_its_charts(page: AppTest, view: str) -> None:
     page.switch_page(view).run()
     assert not page.exception
     assert not page.error
-    assert len(page.subheader) >= 3
+    assert len(page.header) >= 3
     assert any("post hoc" in caption.value for caption in page.caption)
 
 
@@ -87,7 +87,7 @@ def test_bad_input_is_one_sentence_and_loses_nothing(page: AppTest, key: str, va
     assert not page.exception
     assert sentence in errors(page)
     assert page.button(key="run").disabled
-    assert len(page.subheader) == 3
+    assert len(page.header) == 3
 
 
 @pytest.mark.parametrize("name", ["demo@7", "no/such/folder"])
@@ -97,7 +97,7 @@ def test_a_link_to_a_checkpoint_that_is_not_here_names_it(name: str) -> None:
     page.run()
     assert not page.exception
     assert Path(name).name in errors(page)
-    assert len(page.subheader) == 3
+    assert len(page.header) == 3
 
 
 def test_a_run_replaces_the_one_on_screen_and_settings_survive_pages(page: AppTest) -> None:
