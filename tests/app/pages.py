@@ -1,0 +1,45 @@
+"""The page under AppTest: opened, run, and read without a browser."""
+
+import time
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "app" / "streamlit_app.py"
+VIEWS = ("views/trajectories.py", "views/two_scales.py", "views/exit_rules.py")
+SECONDS = 90
+
+
+def opened(**query: str) -> AppTest:
+    """A fresh session on the first page, with query parameters as a link would bring them."""
+    page = AppTest.from_file(str(SCRIPT), default_timeout=SECONDS)
+    for name, value in query.items():
+        page.query_params[name] = value
+    return page.run()
+
+
+def finished(page: AppTest) -> AppTest:
+    """The page once its run is over."""
+    end = time.monotonic() + SECONDS
+    while page.session_state.get("_job") is not None:
+        assert time.monotonic() < end, "the run did not end"
+        time.sleep(0.1)
+        page.run()
+    return page
+
+
+def pressed_run(page: AppTest) -> AppTest:
+    """Press Run and wait for the end of the run."""
+    page.button(key="run").click().run()
+    return finished(page)
+
+
+def titles(page: AppTest) -> list[str]:
+    """Titles of the panels on the page, as Markdown."""
+    return [header.value for header in page.header]
+
+
+def counter(page: AppTest) -> str:
+    """The run counter."""
+    return page.container(key="run_counter").caption[0].value
