@@ -1,5 +1,8 @@
 """The page without a browser: one run for many moves, links, uploads, what breaks, exits, and what is not there."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
+# (tables of the page are pandas frames, which have no types)
+
 import json
 from collections.abc import Iterator
 from dataclasses import replace
