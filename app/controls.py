@@ -13,7 +13,7 @@ from app import cache, fields, state
 from app.markdown import literal
 
 _log = logging.getLogger(__name__)
-_POLL_SECONDS = 0.4
+_POLL_SECONDS = 0.8
 _STARTS: Mapping[study.InitialKind, str] = {
     "trained": "As trained",
     "zeros": "Zeros",

@@ -192,7 +192,7 @@ def test_statistics_only_says_which_option_brings_the_states_back(toy: list[stud
 def test_the_exit_table_tells_never_from_a_loop() -> None:
     page = pages.opened(**{"step_norm.threshold": "8e-07"})
     page.switch_page(pages.VIEWS[2]).run()
-    table = page.dataframe[-1].value
+    table: Any = page.dataframe[-1].value
     rules = exit_rules()
     assert set(table[rules["step_norm"].title]) == {"never"}
     assert set(table[rules["acceleration"].title]) <= {str(k) for k in range(2, 17)}
