@@ -220,7 +220,7 @@ def _selection() -> None:
             st.selectbox("Prompt shown", list(prompts), format_func=prompts.__getitem__, key="of", bind="query-params") or 0
         )
     trajectory = current.run.trajectories[prompt]
-    tokens = {None: "All tokens"} | {i: f"{i} {label}" for i, label in enumerate(trajectory.labels)}
+    tokens: dict[int | str, str] = {"all": "All tokens"} | {i: f"{i} {label}" for i, label in enumerate(trajectory.labels)}
     left, right = st.columns(2)
     with left:
         st.selectbox(

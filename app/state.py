@@ -20,6 +20,9 @@ from app.components.viewer import Click, Look
 
 Source = Literal["type", "upload", "folder"]
 SOURCES: Final[Mapping[Source, str]] = {"type": "Type", "upload": "Upload", "folder": "Run folder"}
+WINDOW: Final = "says.window"
+"""Key of the range of tokens in the map of what the model says."""
+
 _QUERY_FILE = "file"
 _QUERY_CAMERA = "camera"
 
@@ -207,6 +210,7 @@ def _show(new: Shown) -> None:
         _put("of", 0)
         _put("token", new.run.trajectories[0].tokens - 1)
         _put("loop", None)
+        st.session_state.pop(WINDOW, None)
 
 
 # What is looked at -------------------------------------------------------------------------------------------------

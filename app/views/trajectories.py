@@ -11,6 +11,9 @@ from app.panel import Plot, panel
 _HEIGHT = 560
 """Pixels: the two upper charts are read together, so they are equally high."""
 
+_READABLE = 24
+"""Tokens side by side whose words can be read."""
+
 _NARROWEST = 440
 """Pixels of a chart below which the two stand one above the other."""
 
@@ -18,14 +21,14 @@ _NARROWEST = 440
 def render() -> None:
     """Draw the page."""
     upper = st.grid(2, min_column_width=_NARROWEST, gap=("small", "medium"))
-    with upper.cell():
-        panel(Plot("trajectory", _trajectory(), height=_HEIGHT))
-    with upper.cell():
+    left, right = upper.cell(), upper.cell()
+    with left:
+        trajectory = _trajectory()
+    with right:
         panel(Plot("heatmap", _heatmap(), height=_HEIGHT))
-    says = chart_builders()["says"]
-    with st.container(horizontal=True, key="options_says"):
-        builder = fields.instance(says, prefix="says", only=("lens",))
-    panel(Plot("says", builder))
+    panel(Plot("says", _says()))
+    with left:
+        panel(Plot("trajectory", trajectory, height=_HEIGHT))  # last, as a projection such as UMAP can take its time
 
 
 def _trajectory() -> ChartBuilder:
@@ -56,6 +59,20 @@ def _heatmap() -> ChartBuilder:
             prefix="heatmap",
             options={"statistic": {"distance_to_last": "distance to the last iterate"} | names},
         )
+
+
+def _says() -> ChartBuilder:
+    """Lens, and for a long prompt the tokens whose cells still have room for a word."""
+    view = state.view()
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium", key="options_says"):
+        lens = fields.values(chart_builders()["says"], prefix="says", only=("lens",))
+        tokens = 0 if view is None else view.trajectory.tokens
+        window: tuple[int, int] | None = None
+        if tokens > _READABLE:
+            window = st.slider(
+                "Tokens shown", 0, tokens, (tokens - _READABLE, tokens), key=state.WINDOW, bind="query-params", width=420
+            )
+        return chart_builders()["says"](**lens, **{"window": window})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 # (tables of the page are pandas frames, which have no types)
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def test_a_run_keeps_its_results_over_pages_and_moved_widgets(toy: list[study.Re
     assert pages.counter(page) == "runs: 1"
     for loop in (None, 1, 3, 7):
         page.select_slider(key="loop").set_value(loop).run()
-    for token in (0, None, 5):
+    for token in (0, "all", 5):
         page.selectbox(key="token").set_value(token).run()
     page.selectbox(key="block").set_value("h[1]").run()
     for view in pages.VIEWS:
@@ -166,6 +167,39 @@ def test_a_refused_run_says_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> N
     assert "fewer loops" in page.error[0].value
     assert page.button(key="run").disabled
     cache.estimate.clear()
+
+
+def test_a_run_can_be_cancelled_and_the_page_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(request: study.Request, *, cancel: Callable[[], bool], **_: Any) -> study.Run:
+        while not cancel():
+            time.sleep(0.01)
+        raise study.Cancelled("The run was cancelled.")
+
+    page = pages.opened()
+    before = page.session_state["_shown"]
+    page.text_input(key="loops").set_value("13").run()
+    monkeypatch.setattr(study, "run", wait)
+    page.button(key="run").click().run()
+    assert page.progress
+    assert page.button(key="run").disabled
+    page.button(key="cancel").click().run()
+    pages.finished(page)
+    assert "cancelled" in page.error[0].value
+    assert page.session_state["_shown"] is before
+    assert not page.button(key="run").disabled
+
+
+def test_a_long_prompt_shows_a_readable_window_that_fits_the_next_run(toy: list[study.Request]) -> None:
+    page = pages.opened()
+    page.session_state["_shown"] = replace(page.session_state["_shown"], run=study.Run({}, (toy_trajectory(tokens=60),)))
+    page.run()
+    assert page.slider(key="says.window").value == (36, 60)
+    page.slider(key="says.window").set_range(0, 12).run()
+    assert not page.exception
+    page.text_input(key="loops").set_value("4").run()
+    pages.pressed_run(page)
+    assert not page.exception
+    assert len(page.slider) == 0
 
 
 def test_a_chart_that_breaks_leaves_the_others_alone() -> None:
