@@ -14,7 +14,7 @@ from analysis.chart import Camera, View
 from analysis.draw.plotly import camera_from_eye, eye
 from analysis.exit_rule import ExitRule, exit_rules
 from analysis.prompts import read_prompts
-from app import cache
+from app import cache, reading
 from app import job as jobs
 from app.components.viewer import Click, Look
 
@@ -57,7 +57,7 @@ def request() -> study.Request:
         study.Request(
             checkpoint=str(_get("checkpoint") or ""),
             prompts=_prompts(),
-            loops=_loops(str(_get("loops", ""))),
+            loops=reading.loops(str(_get("loops", ""))),
             initial_state=study.InitialState(
                 kind, std=float(std or 0.0) if kind == "normal" else None, path=file if kind == "file" else None
             ),
@@ -65,7 +65,9 @@ def request() -> study.Request:
             dtype=_get("dtype", "float32"),
             lenses=tuple(lens for lens in ("logit", "coda") if lens in _get("lenses", ())),
             record=study.Record(
-                every=int(_get("every") or 1), positions=_range(str(_get("store") or "")), states=not _get("no_states", False)
+                every=int(_get("every") or 1),
+                positions=reading.token_range(str(_get("store") or "")),
+                states=not _get("no_states", False),
             ),
         )
     )
@@ -81,24 +83,6 @@ def _prompts() -> tuple[study.Prompt, ...]:
             raise study.RequestError(f"This link goes with the prompt file {file}, which a link cannot carry; upload it.")
         raise study.RequestError("No prompt file was given; upload a .txt, .jsonl or .csv file.")
     return (study.Prompt(text=str(_get("prompt", ""))),)
-
-
-def _loops(text: str) -> tuple[int, ...]:
-    parts = text.replace(",", " ").split()
-    if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise study.RequestError(
-            f"Loops: {text!r} was given; write a whole number such as 16, or one per looped block such as 8, 16, 8."
-        )
-    return tuple(int(part) for part in parts)
-
-
-def _range(text: str) -> tuple[int, int] | None:
-    if not text.strip():
-        return None
-    start, sign, stop = (part.strip() for part in text.partition(":"))
-    if not sign or not (start.isascii() and start.isdigit() and stop.isascii() and stop.isdigit()):
-        raise study.RequestError(f"Tokens to store: {text!r} was given; write start:stop such as 0:32, or leave it empty.")
-    return int(start), int(stop)
 
 
 def source() -> Source:

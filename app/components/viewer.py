@@ -103,7 +103,7 @@ def viewer(
         on_dark_change=lambda: None,
         on_clicked_change=on_click,
     )
-    return Seen(look=_look(result.look), dark=result.dark)
+    return Seen(look=read_look(result.look), dark=result.dark)
 
 
 def clicked(value: Any) -> Click | None:
@@ -114,7 +114,8 @@ def clicked(value: Any) -> Click | None:
     return Click(keys.get("prompt"), keys.get("position"), keys.get("block"), keys.get("loop"))
 
 
-def _look(value: Any) -> Look | None:
+def read_look(value: Any) -> Look | None:
+    """A look as the browser sent it; None when there is none."""
     if not isinstance(value, Mapping):
         return None
     told = cast("Mapping[str, Mapping[str, Any]]", value)
