@@ -176,6 +176,8 @@ class Camera:
     elevation: float = 25.0
 
     def __post_init__(self) -> None:
+        if not np.isfinite(self.azimuth):
+            raise ChartError(f"The camera's azimuth is {self.azimuth}; give degrees, such as 45.")
         if not -90 <= self.elevation <= 90:
             raise ChartError(f"The camera's elevation is {self.elevation}; give degrees from -90 to 90.")
 

@@ -128,6 +128,7 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", help="device of the network (default: cpu)")
     _rule_options(parser)
     add("--out", type=Path, required=True, metavar="DIR", help="folder for the run, statistics.csv and exits.csv")
+    add("--overwrite", action="store_true", help="replace a run that is in the folder already")
     parser.set_defaults(command=_run)
 
 

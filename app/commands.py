@@ -30,6 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     needed = study.estimate(request)
     if not needed.fits:
         raise study.MemoryLimit(needed.sentence())
+    if (arguments.out / "run.json").exists() and not arguments.overwrite:
+        raise OptionError(f"--out {arguments.out} holds a run already; name another folder, or add --overwrite to replace it.")
+    fresh = not arguments.out.exists()
     arguments.out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made is known before the work, not after
     show = ProgressBar(len(request.prompts))
     done: list[study.Trajectory] = []
@@ -41,6 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         stopped = True
     show.close()
     if not done:
+        if fresh:
+            arguments.out.rmdir()
         sys.stderr.write("loopscope: stopped before the first prompt was done; nothing was written.\n")
         return STOPPED_BY_USER
     _write_run(request, done, rules, folder=arguments.out)

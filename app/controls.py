@@ -85,15 +85,12 @@ def _run_settings() -> tuple[study.Request | None, str]:
 def _prompt(first: study.Request) -> str:
     """The prompt, typed or uploaded; a sentence when the upload cannot be read."""
     if state.source() == "type":
+        default = first.prompts[0].text or ""
+        state.seed_prompt(default)
         st.text_area(
-            "Prompt",
-            value=first.prompts[0].text or "",
-            height=100,
-            key="prompt",
-            bind="query-params",
-            placeholder="One prompt; it may have many lines.",
+            "Prompt", height=100, key="prompt", persist_state="session", placeholder="One prompt; it may have many lines."
         )
-        return ""
+        return state.keep_prompt(default)
     given = st.file_uploader(
         "Prompt file",
         type=["txt", "jsonl", "csv"],

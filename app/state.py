@@ -25,6 +25,10 @@ WINDOW: Final = "says.window"
 
 _QUERY_FILE = "file"
 _QUERY_CAMERA = "camera"
+_QUERY_PROMPT = "prompt"
+_QUERY_DIGEST = "prompt_digest"
+_LINK_CHARACTERS = 2_000
+"""Longest prompt that a link carries in full; browsers and mail programs cut longer addresses."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,34 @@ def _prompts() -> tuple[study.Prompt, ...]:
             raise study.RequestError(f"This link goes with the prompt file {file}, which a link cannot carry; upload it.")
         raise study.RequestError("No prompt file was given; upload a .txt, .jsonl or .csv file.")
     return (study.Prompt(text=str(_get("prompt", ""))),)
+
+
+def seed_prompt(default: str) -> None:
+    """Before the prompt's field appears for the first time: fill it from the link, else with the default."""
+    if "prompt" in st.session_state:
+        return
+    _put("prompt", st.query_params.get(_QUERY_PROMPT, default))
+    if _QUERY_PROMPT not in st.query_params:
+        _put("_prompt_missing", st.query_params.get(_QUERY_DIGEST, ""))
+
+
+def keep_prompt(default: str) -> str:
+    """Put the prompt into the link, a long one by its digest; a sentence while a link's long prompt is missing."""
+    text = str(_get("prompt", ""))
+    if _get("_prompt_missing") and text == default:
+        return f"This link goes with a prompt of {_get('_prompt_missing')}, too long for a link; paste it into the field."
+    _put("_prompt_missing", "")
+    wanted: dict[str, str] = {}
+    if len(text) > _LINK_CHARACTERS:
+        wanted[_QUERY_DIGEST] = f"{len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    elif text != default:
+        wanted[_QUERY_PROMPT] = text
+    for name in (_QUERY_PROMPT, _QUERY_DIGEST):
+        if name in wanted:
+            st.query_params[name] = wanted[name]
+        elif name in st.query_params:
+            del st.query_params[name]
+    return ""
 
 
 def source() -> Source:

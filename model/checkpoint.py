@@ -199,17 +199,17 @@ def _load_pickle(path: Path, *, map_location: str) -> Mapping[str, Any]:
     try:
         content: Any = torch.load(path, map_location=map_location, weights_only=True, mmap=map_location == "cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path.name} cannot be loaded safely: {_why(path, error)}") from error
+        raise CheckpointError(f"{path.name} cannot be loaded safely: {_why(path)}") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path.name} holds a {type(content).__name__}; expected a dict with the weights under 'model'.")
     return cast("dict[str, Any]", content)
 
 
-def _why(path: Path, error: Exception) -> str:
+def _why(path: Path) -> str:
     try:
         blocked = get_unsafe_globals_in_checkpoint(path)
     except Exception:  # a file so damaged that its list of imports cannot be read either
         blocked = []
     if blocked:
         return f"it wants to import {', '.join(sorted(blocked)[:3])}. Save a plain dict of tensors again, or use safetensors."
-    return f"it is damaged or of another format ({str(error).splitlines()[0][:120]}). Copy it again, or save as safetensors."
+    return "it is damaged or no checkpoint at all. Copy it again, or save its weights as safetensors."

@@ -51,12 +51,12 @@ class Estimate:
     def sentence(self) -> str:
         """Need against limit, with advice."""
         need, limit = _gib(self.stored_bytes + self.working_bytes), _gib(self.limit_bytes)
-        said = f"This run needs about {need} and may use {limit}."
+        said = f"This run needs about {need} of memory; the limit is {limit}."
         return said if self.fits else f"{said} To make it fit: {'; '.join(self.advice)}."
 
 
 def _gib(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / _MIB:.0f} MiB"
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / _MIB:.0f} MiB"
 
 
 def estimate(

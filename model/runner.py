@@ -104,6 +104,7 @@ class _Pass:
         weight = next(self._network.parameters())
         self._device, self._dtype = weight.device, weight.dtype
         self._noise = self._initial_states()
+        self._started: set[int] = set()  # blocks whose family asked for an initial state
         record = request.record
         start, stop = record.positions or (0, len(ids))
         if start >= len(ids):
@@ -140,6 +141,7 @@ class _Pass:
         return [torch.from_numpy(array).to(self._device, self._dtype) for array in arrays]
 
     def _start(self, block: int, entry: Tensor) -> Tensor:
+        self._started.add(block)
         asked, tokens, width = self._request.initial_state, len(self._ids), self._network.width
         if self._noise is not None:
             return self._noise[block][None]
@@ -216,7 +218,13 @@ class _Pass:
 
     def _provenance(self, digest_: str) -> Provenance:
         request, family = self._request, self._loaded.architecture
-        rule = family.initial_rule(self._loaded.config).words()
+        skipped = [g for g in range(len(self._buffers)) if g not in self._started]
+        start = words(request.initial_state, family.initial_rule(self._loaded.config).words())
+        if len(skipped) == len(self._buffers):
+            start = "the block's entry: one loop is a plain pass in this family, without initial state or injection"
+        elif skipped:
+            names = ", ".join(self._buffers[g].name for g in skipped)
+            start += f"; {names}: one loop, a plain pass from the block's entry"
         return Provenance(
             checkpoint=canonical(request.checkpoint),
             digest=digest_,
@@ -225,7 +233,7 @@ class _Pass:
             dtype=request.dtype,
             device=request.device,
             seed=request.seed,
-            initial_state=words(request.initial_state, rule),
+            initial_state=start,
             loops_trained=family.loops_trained(self._loaded.config),
             noise_floor=_FLOORS[request.dtype],
             versions={

@@ -33,7 +33,10 @@ class CheckpointsChart:
         if not self.statistics:
             raise ChartError("No statistic is chosen; choose at least one.")
         if not view.others:
-            raise ChartError("There are no other checkpoints to compare with; run the same prompt on several of them.")
+            raise ChartError(
+                "There are no other checkpoints to compare with; run the same prompt on several of them, "
+                "and name the run folders (--other LABEL=DIR)."
+            )
         runs = tuple((label, run) for label, run in view.others if view.block < len(run.trajectories[0].blocks))
         if not runs:
             raise ChartError(f"None of the other checkpoints has a looped block {view.block}; choose another block.")

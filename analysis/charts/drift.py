@@ -125,7 +125,7 @@ def _caption(view: View, statistic: Statistic, blank: list[str]) -> str:
     return joined(
         f"{statistic.title}: median and quartiles over {counted(tokens, 'token')} of "
         f"{counted(len(view.run.trajectories), 'prompt')}.",
-        "The drift is ‖x_g+1^(1) − x_g^(K)‖ per token"
+        "The drift is ‖x⁽¹⁾ of the next block − x⁽ᴷ⁾ of this one‖ per token"
         + (", over the mean step norm of block g for k = 2..K." if ratio else "."),
         "The ratio grows with K, which stands beside each hand-off." if ratio else "",
         f"Blank: {', '.join(blank)}." if blank else "",

@@ -123,7 +123,7 @@ class TrajectoryChart:
         return joined(
             f"Paths of {counted(scene.tokens, 'token')} through "
             f"{block_words(view.trajectory, scene.blocks)}, {loops_words(view.trajectory, scene.blocks)}: "
-            f"{start}, end square, discs coloured by loop, hand-offs from x_g^(K) to x_g+1^(1) dashed.",
+            f"{start}, end square, discs coloured by loop, hand-offs (x⁽ᴷ⁾ to the next block's x⁽¹⁾) dashed.",
             projected.caption,
             fitted,
             f"{'; '.join(left_out)}." if left_out else "",

@@ -23,6 +23,9 @@ _TITLE = 20
 _TITLE_CHARACTERS = 105
 """Characters of panel titles that fit side by side on a page of usual width."""
 
+_CELL, _BESIDE_CELLS = 34, 150
+"""Pixels of a cell that has room for a word, and of what stands beside the cells."""
+
 
 def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
     """``{"data": [...], "layout": {...}}`` of plain JSON values (undefined is null or a gap in a typed array).
@@ -107,6 +110,13 @@ def _height(chart: Chart) -> int:
     return rows * tallest + _AROUND
 
 
+def _least_width(chart: Chart) -> int:
+    """Pixels below which words run into each other; a narrower page scrolls the figure sideways."""
+    cells = [len(m.x) for panel in chart.panels for m in panel.marks if isinstance(m, Heatmap) and m.text is not None]
+    across = min(len(chart.panels), ACROSS)
+    return max([300 * across, *(_BESIDE_CELLS + _CELL * count for count in cells)])
+
+
 def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
     paint = theme.PAINTS[surface]
     return {
@@ -142,7 +152,7 @@ def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
         "bargap": 0.3,
         "annotations": [],
         "shapes": [],
-        "meta": {"chart": chart.name, "alt": chart.alt},
+        "meta": {"chart": chart.name, "alt": chart.alt, "least_width": _least_width(chart)},
     }
 
 

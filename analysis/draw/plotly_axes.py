@@ -14,6 +14,7 @@ Area = tuple[float, float, float, float]
 _EYE_DISTANCE = 2.1
 _TICK_LENGTH = 14
 _MOST_TICKS = 90
+_SCENE_CHARACTERS = 12
 _AXIS_CHARACTERS = 44
 _FEW = 8
 """Up to so many names on an axis keep their full length."""
@@ -116,6 +117,11 @@ def scene(
     sides: tuple[tuple[layout.Side, Axis], ...] = (("x", panel.x), ("y", panel.y), ("z", panel.z))
     for side, axis in sides:
         axes[f"{side}axis"] = _axis(axis, panel, side, surface=surface) | {
+            # Beside a cube there is room for short lines only; longer ones are cut off at the edge of the scene.
+            "title": {
+                "text": escape(layout.broken(layout.axis_words(axis), lambda line: len(line) <= _SCENE_CHARACTERS)),
+                "font": {"size": 11, "color": paint.ink},
+            },
             "showbackground": False,
             "showspikes": False,
             "nticks": 6,

@@ -117,12 +117,14 @@ function listen(figure) {
 
 async function draw(figure, data) {
   if (data.figure === figure.drawn) return;
+  figure.div.style.opacity = figure.drawn === null ? "1" : "0.35"; // old numbers are never shown as if they were new
   const Plotly = await plotly(data.library);
   if (!figure.div.isConnected) return;
   const { data: traces, layout } = JSON.parse(data.figure);
   const fresh = figure.drawn === null || figure.revision !== layout.uirevision;
   if (fresh) figure.given = data.look;
   figure.revision = layout.uirevision;
+  figure.div.style.minWidth = `${layout.meta?.least_width ?? 0}px`;
   withLook(layout, figure.given);
   if (!fresh) keepCameras(layout, figure.div);
   await Plotly.react(figure.div, traces, layout, {
@@ -131,6 +133,7 @@ async function draw(figure, data) {
   });
   if (figure.drawn === null) listen(figure);
   figure.drawn = data.figure;
+  figure.div.style.opacity = "1";
   figure.div.dataset.drawn = data.key;
 }
 

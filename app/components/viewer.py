@@ -14,9 +14,10 @@ HERE = Path(__file__).parent
 STATIC = HERE.parent / "static"
 
 _HTML = """
-<div class="loopscope-figure"></div>
+<div class="loopscope-scroll" tabindex="0"><div class="loopscope-figure"></div></div>
 """
 _CSS = """
+.loopscope-scroll { width: 100%; overflow-x: auto; }
 .loopscope-figure { width: 100%; overflow: hidden; }
 .loopscope-figure .modebar-container { z-index: 5; }
 """

@@ -1,8 +1,9 @@
 """Trajectory and Run: what a captured pass is, and how it lies on disk (safetensors, no pickle, no torch)."""
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,6 +163,7 @@ def save_trajectory(trajectory: Trajectory, path: Path) -> None:
         arrays |= {f"{g}.readout.{lens}.{quantity}": np.ascontiguousarray(a) for (lens, quantity), a in block.readouts.items()}
         blocks.append({"name": block.name, "layers": block.layers, "loops": block.loops})
     header = {
+        "format": FORMAT,
         "prompt": trajectory.prompt,
         "labels": trajectory.labels,
         "vocabulary": {str(i): text for i, text in trajectory.vocabulary.items()},
@@ -169,7 +171,8 @@ def save_trajectory(trajectory: Trajectory, path: Path) -> None:
         "provenance": asdict(trajectory.provenance),
         "left_out": trajectory.left_out,
     }
-    save_file(arrays, path, metadata={"format": str(FORMAT), "trajectory": json.dumps(header)})
+    # One entry only: the library writes several in an order that changes from call to call.
+    save_file(arrays, path, metadata={"trajectory": json.dumps(header)})
 
 
 def load_trajectory(path: Path) -> Trajectory:
@@ -178,10 +181,10 @@ def load_trajectory(path: Path) -> Trajectory:
         reader: Any = safe_open(path, framework="numpy")  # the library has no types
         with reader as file:
             metadata: Mapping[str, str] = file.metadata() or {}
-            if metadata.get("format") != str(FORMAT):
-                found = metadata.get("format", "none")
+            header: dict[str, Any] = json.loads(metadata.get("trajectory", "{}"))
+            if header.get("format") != FORMAT:
+                found = header.get("format", "none")
                 raise RunFormatError(f"{path.name} has run format {found}; this version reads {FORMAT}.")
-            header = json.loads(metadata["trajectory"])
             arrays: dict[str, np.ndarray] = {name: file.get_tensor(name) for name in list(file.keys())}
         return _assemble(header, arrays)
     except RunFormatError:
@@ -221,15 +224,28 @@ def save_run(run: Run, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("prompt-*.safetensors"):
         old.unlink()
-    files = [f"prompt-{i:04d}.safetensors" for i in range(len(run.trajectories))]
-    for name, trajectory in zip(files, run.trajectories, strict=True):
-        save_trajectory(trajectory, folder / name)
+    index = folder / "run.json"
+    index.write_text("", encoding="utf-8")
+    files: dict[str, str] = {}
+    for i, trajectory in enumerate(run.trajectories):
+        path = folder / f"prompt-{i:04d}.safetensors"
+        save_trajectory(trajectory, path)
+        path.chmod(index.stat().st_mode)  # safetensors writes files that only their owner can read
+        files[path.name] = _digest(path)
     summary = {"format": FORMAT, "request": run.request, "prompts": files}
-    (folder / "run.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    index.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_run(folder: Path) -> Run:
-    """Read a run folder. Raises RunFormatError naming the file that is missing or damaged."""
+    """Read a run folder. Raises RunFormatError naming the file that is missing or damaged.
+
+    Every file is compared with the sha256 that run.json holds, so that a flipped bit never becomes a figure.
+    """
     path = folder / "run.json"
     if not path.is_file():
         raise RunFormatError(f"{folder} is no run folder: it has no run.json. Give the folder that `loopscope run` wrote.")
@@ -237,23 +253,15 @@ def load_run(folder: Path) -> Run:
         summary = json.loads(path.read_text(encoding="utf-8"))
         if summary["format"] != FORMAT:
             raise RunFormatError(f"{path} has run format {summary['format']}; this version reads {FORMAT}.")
-        files: Sequence[str] = summary["prompts"]
+        files: Mapping[str, str] = dict(summary["prompts"])
         request: Mapping[str, Any] = summary["request"]
     except RunFormatError:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise RunFormatError(f"{path} cannot be read ({error}); save the run again.") from error
-    for name in files:
+    for name, digest in files.items():
         if Path(name).name != name:
             raise RunFormatError(f"{path} points outside its folder ({name}); it was edited by hand.")
+        if (folder / name).is_file() and _digest(folder / name) != digest:
+            raise RunFormatError(f"{name} is not the file that was saved (its sha256 differs); copy it again, or run again.")
     return Run(request=request, trajectories=tuple(load_trajectory(folder / name) for name in files))
-
-
-def merge_runs(request: Mapping[str, Any], runs: Sequence[Run]) -> Run:
-    """One run out of runs of single prompts, in the given order."""
-    return Run(request=request, trajectories=tuple(t for run in runs for t in run.trajectories))
-
-
-def renamed(trajectory: Trajectory, **changes: Any) -> Trajectory:
-    """A copy with other provenance fields, for instance the name under which a checkpoint is shown."""
-    return replace(trajectory, provenance=replace(trajectory.provenance, **changes))

@@ -16,7 +16,6 @@ from analysis.exits.acceleration import AccelerationExit
 from analysis.exits.kl import KLExit
 from analysis.exits.step_norm import StepNormExit
 from analysis.statistic import statistics
-from model.capture.trajectory import renamed
 from tests.analysis.chart_marks import alone, inf_run, marks
 from tests.toys import toy_run, toy_trajectory
 
@@ -216,7 +215,9 @@ class TestWords:
         assert "K = 1 (h[1]), 8 (h[2]), 8 (h[3])" in TrajectoryChart().build(View(run=run)).title
 
     def test_an_unknown_trained_depth_is_not_mentioned(self) -> None:
-        chart = CurvesChart().build(View(run=alone(renamed(toy_trajectory(), loops_trained=None, mode="live"))))
+        toy = toy_trajectory()
+        live = dataclasses.replace(toy, provenance=dataclasses.replace(toy.provenance, loops_trained=None, mode="live"))
+        chart = CurvesChart().build(View(run=alone(live)))
         assert "Training used" not in chart.caption
         assert "live (the loop really stopped)" in chart.caption
         assert not marks(chart, Rule, across="vertical")

@@ -175,7 +175,28 @@ def test_ctrl_c_before_anything_is_done_writes_nothing(call: Call, toy: Toy, tmp
     answer = call("run", "--prompt", "a", "--loops", 3, "--out", tmp_path / "out")
     assert answer.code == 130
     assert "nothing was written" in answer.err
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_is_not_replaced_unasked(call: Call, toy: Toy, tmp_path: Path) -> None:
+    assert call("run", "--prompt", "a", "--loops", 3, "--out", tmp_path / "out").code == 0
+    kept = (tmp_path / "out" / "run.json").read_bytes()
+    again = call("run", "--prompt", "b", "--loops", 3, "--out", tmp_path / "out")
+    assert again.code == 2
+    assert "holds a run already" in again.err
+    assert (tmp_path / "out" / "run.json").read_bytes() == kept
+    assert call("run", "--prompt", "b", "--loops", 3, "--out", tmp_path / "out", "--overwrite").code == 0
+    assert (tmp_path / "out" / "run.json").read_bytes() != kept
+
+
+def test_a_camera_that_is_no_number_is_refused(call: Call, toy: Toy, tmp_path: Path) -> None:
+    assert call("run", "--prompt", "a", "--loops", 3, "--out", tmp_path / "out").code == 0
+    for camera in ("nan,10", "10,nan", "inf,10", "10,91"):
+        answer = call(
+            "export", "--run", tmp_path / "out", "--chart", "trajectory", "--dims", 3, f"--camera={camera}", "--out", tmp_path
+        )
+        assert answer.code == 2, camera
+        assert "camera" in answer.err
 
 
 def test_a_bar_is_drawn_on_a_terminal(

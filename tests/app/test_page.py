@@ -168,6 +168,22 @@ def test_a_link_restores_its_settings() -> None:
     assert page.session_state["_shown"].run.trajectories[0].prompt == "Hello king"
 
 
+def test_a_long_prompt_goes_into_the_link_by_its_digest(page: AppTest) -> None:
+    page.text_area(key="prompt").set_value("king " * 20).run()
+    assert page.query_params["prompt"] == "king " * 20
+    page.text_area(key="prompt").set_value("king " * 900).run()
+    assert "prompt" not in page.query_params
+    link = page.query_params["prompt_digest"]
+    assert link.startswith("4500 characters, sha256 ")
+    other = AppTest.from_file(str(PAGE), default_timeout=120)
+    other.query_params["prompt_digest"] = link
+    other.run()
+    assert "too long for a link; paste it" in errors(other)
+    other.text_area(key="prompt").set_value("The king").run()
+    assert not other.error
+    assert other.query_params["prompt"] == "The king"
+
+
 def job(work: Callable[[Any, Any], study.Run]) -> jobs.Job:
     return jobs.start(study.bundled_request(), work)
 

@@ -60,7 +60,7 @@ def test_the_limit_comes_from_the_environment_or_from_what_is_free(monkeypatch: 
 
 
 _TWENTY_RUNS = """
-import gc, os, sys
+import ctypes, gc, os, sys
 import psutil
 from model.request import Prompt, Request
 from model.runner import run
@@ -70,6 +70,7 @@ def once(seed):
 
 def resident():
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what the allocator only keeps for later is not held by the runs
     return psutil.Process(os.getpid()).memory_info().rss
 
 for seed in range(8):
@@ -82,8 +83,9 @@ print(resident() / before)
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="measures with glibc's malloc_trim")
 def test_twenty_runs_in_a_row_do_not_grow(tmp_path: Path) -> None:
-    """In a process of its own, where nothing but the runs can grow."""
+    """In a process of its own, where nothing but the runs can grow; on Linux, whose allocator can be told to let go."""
     folder = write_tiny(tmp_path / "tiny", changes={"block_size": 128, "n_embd": 64})
     command = [sys.executable, "-c", _TWENTY_RUNS, str(folder)]
     found = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)

@@ -109,6 +109,24 @@ def test_a_run_folder_reads_back_equal_and_read_only(tmp_path: Path) -> None:
         again.trajectories[0].blocks[0].states[0] = 1
 
 
+def test_equal_runs_make_equal_files(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        save_run(toy_run(prompts=1), tmp_path / name)
+    written = {(tmp_path / name / "prompt-0000.safetensors").read_bytes() for name in ("a", "b", "c", "d")}
+    assert len(written) == 1
+
+
+def test_a_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    save_run(toy_run(prompts=1), tmp_path)
+    prompt = tmp_path / "prompt-0000.safetensors"
+    assert prompt.stat().st_mode == (tmp_path / "run.json").stat().st_mode
+    whole = bytearray(prompt.read_bytes())
+    whole[-100] ^= 1
+    prompt.write_bytes(whole)
+    with pytest.raises(RunFormatError, match="sha256 differs"):
+        load_run(tmp_path)
+
+
 def test_damaged_run_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(RunFormatError, match=r"no run\.json"):
         load_run(tmp_path)
@@ -125,8 +143,8 @@ def test_damaged_run_folders_are_named(tmp_path: Path) -> None:
     run_json = tmp_path / "run.json"
     for text, sentence in (
         ("{", "cannot be read"),
-        ('{"format": 99, "request": {}, "prompts": []}', "run format 99"),
-        ('{"format": 1, "request": {}, "prompts": ["../../etc/passwd"]}', "points outside"),
+        ('{"format": 99, "request": {}, "prompts": {}}', "run format 99"),
+        ('{"format": 1, "request": {}, "prompts": {"../../etc/passwd": ""}}', "points outside"),
     ):
         run_json.write_text(text)
         with pytest.raises(RunFormatError, match=sentence):

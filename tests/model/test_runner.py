@@ -130,6 +130,15 @@ def test_smallest_sizes_keep_every_axis(tiny: str, tokens: int, loops: int) -> N
         assert np.array_equal(found.blocks[0].states[0], found.blocks[0].entry)
 
 
+def test_one_loop_says_that_it_starts_from_the_entry(tiny: str) -> None:
+    plain = runner.run(request_for(tiny, loops=(1,))).trajectories[0].provenance.initial_state
+    assert "block's entry" in plain
+    assert "noise" not in plain
+    mixed = runner.run(request_for(tiny, loops=(1, 4))).trajectories[0].provenance.initial_state
+    assert "noise of std" in mixed
+    assert "h[1]: one loop, a plain pass" in mixed
+
+
 def test_thinning_changes_no_number(tiny: str) -> None:
     full = runner.run(request_for(tiny, loops=(9,))).trajectories[0]
     for record in (Record(every=4), Record(positions=(2, 5)), Record(states=False)):
