@@ -99,7 +99,7 @@ class Heatmap:
     """A grid of values, row r at y[r], column c at x[c] (numeric centres); NaN cells stay blank.
 
     ``text`` (optional) is written into the cells. ``columns`` have one entry per cell, in row-major order.
-    ``tint`` scales the opacity of text cells; ``palette`` names what the colours mean.
+    ``palette`` names what the colours mean.
     """
 
     x: Float[np.ndarray, " cells_x"]
@@ -245,10 +245,7 @@ class View:
 
 @runtime_checkable
 class ChartBuilder(Protocol):
-    """One chart, one file in charts/: a frozen dataclass whose fields are the chart's own options.
-
-    ``needs_token``: whether it shows one token only (a view without a token then shows token 0).
-    """
+    """One chart, one file in charts/: a frozen dataclass whose fields are the chart's own options."""
 
     name: ClassVar[str]
     title: ClassVar[str]

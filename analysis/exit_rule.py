@@ -149,6 +149,23 @@ def check_common_fields(rule: ExitRule) -> None:
         )
 
 
+def recorded_lens(trajectory: Trajectory, block: int, quantity: str, *, wanted: str) -> str:
+    """The lens to read a quantity through: the named one, or with ``default`` that of ``default_lens``.
+
+    Raises MissingReadout when the lens did not record the quantity on this block.
+    """
+    if wanted == "default":
+        return default_lens(trajectory, block, quantity)
+    trace = trajectory.blocks[block]
+    if (wanted, quantity) not in trace.readouts:
+        why = " It exists on the last looped block only." if wanted == "coda" else ""
+        raise MissingReadout(
+            f"Block {trace.name} has no readout by the {wanted} lens.{why} Choose another lens, or run again with it "
+            f"(--lens {wanted}, on the page: Lenses)."
+        )
+    return wanted
+
+
 def default_lens(trajectory: Trajectory, block: int, quantity: str) -> str:
     """``coda`` where it recorded the quantity, else ``logit``. Raises MissingReadout when neither did."""
     readouts = trajectory.blocks[block].readouts

@@ -15,10 +15,11 @@ from analysis.chart import ChartError
 from analysis.exit_rule import MissingReadout
 from analysis.projection import ProjectionError
 from analysis.prompts import PromptError
+from analysis.registry import first_sentence
 from model.capture.errors import CaptureError
 from model.capture.trajectory import Run, RunFormatError, Trajectory, load_run, save_run
 from model.card import Card
-from model.locate import DEMO_FOLDER, CheckpointError, canonical, demo_names, digest, locate
+from model.locate import DEMO_FOLDER, CheckpointError, canonical, checked_digest, demo_names, digest, locate
 from model.memory import Estimate, MemoryLimit, estimate_request
 from model.noise import initial_state_digest
 from model.request import (
@@ -32,7 +33,6 @@ from model.request import (
     Record,
     Request,
     RequestError,
-    loops_per_block,
 )
 from model.tokenizer import labels, load_tokenizer, prompt_ids
 
@@ -117,13 +117,7 @@ def resolve(request: Request) -> Request:
 
     Raises CheckpointError or RequestError when a file is not there or has changed since the request was made.
     """
-    located = locate(request.checkpoint)
-    found = digest(located)
-    if request.digest and request.digest != found:
-        raise CheckpointError(
-            f"The files of {request.checkpoint} are not those this request was made with "
-            f"(digest {found[:12]}, expected {request.digest[:12]}); drop the digest to run the files that are here."
-        )
+    found = checked_digest(locate(request.checkpoint), request.digest)
     state = request.initial_state
     if state.kind == "file" and state.path is not None:
         state = replace(state, digest=initial_state_digest(state.path))
@@ -140,7 +134,6 @@ def estimate(request: Request) -> Estimate:
     if any(prompt.text is not None for prompt in request.prompts):
         tokenizer = load_tokenizer(locate(request.checkpoint), found.vocabulary)
     lengths = [len(prompt_ids(prompt, tokenizer, found.vocabulary, found.context)) for prompt in request.prompts]
-    loops_per_block(request.loops, len(found.block_names))
     return estimate_request(request, found, lengths)
 
 
@@ -176,30 +169,28 @@ def readouts() -> dict[str, str]:
     """Readout quantities and what they are."""
     from model.capture.readout import readouts as kinds  # torch: readouts are computed where the model runs
 
-    return {name: _first_line(kind) for name, kind in kinds().items()}
+    return {name: first_sentence(kind) for name, kind in kinds().items()}
 
 
 def architectures() -> dict[str, str]:
     """Network families and what they are."""
     from model.families import architectures as families  # torch: a family's file holds its network
 
-    return {name: _first_line(type(family)) for name, family in families().items()}
+    return {name: first_sentence(type(family)) for name, family in families().items()}
 
 
-def _first_line(kind: type[Any]) -> str:
-    return (kind.__doc__ or "").strip().splitlines()[0]
-
-
+@lru_cache(maxsize=1)
 def bundled_request() -> Request:
     """The request of the run that the app opens on. Raises CheckpointError when the demo's runs are missing."""
-    return Request.from_json(_first_run().request)
-
-
-def _first_run() -> Run:
-    folder = DEMO_FOLDER / "runs" / "first"
-    if not folder.is_dir():
+    path = DEMO_FOLDER / "runs" / "first" / "run.json"
+    if not path.is_file():
         raise CheckpointError("The bundled demo run is missing; build it with `make demo-runs`.")
-    return load_run(folder)
+    return _request_in(path)
+
+
+def _request_in(path: Path) -> Request:
+    """The request in a run.json, without the arrays beside it."""
+    return Request.from_json(json.loads(path.read_text(encoding="utf-8"))["request"])
 
 
 @lru_cache(maxsize=1)
@@ -214,8 +205,7 @@ def _bundled_runs() -> dict[str, Path]:
     """Request key -> folder of a run that comes with the project."""
     found: dict[str, Path] = {}
     for path in sorted((DEMO_FOLDER / "runs").glob("*/run.json")):
-        request = Request.from_json(json.loads(path.read_text(encoding="utf-8"))["request"])
-        found[request.key()] = path.parent
+        found[_request_in(path).key()] = path.parent
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.exit_rule import NEVER, ExitRule, Exits, MissingReadout, exits
+from analysis.exit_rule import ExitRule, MissingReadout, exits
 from analysis.statistic import Statistic, pooled, statistics
 from model.capture.trajectory import Run, Trajectory
 
@@ -52,7 +52,7 @@ def exit_rows(run: Run, rules: Sequence[ExitRule], missing: dict[str, None]) -> 
         for block in range(len(trajectory.blocks)):
             for rule in rules:
                 try:
-                    cells = _exit_cells(exits(rule, trajectory, block))
+                    cells = exits(rule, trajectory, block).words()
                 except MissingReadout as error:
                     missing[f"{rule.title}: {error}"] = None
                     cells = ("",) * trajectory.tokens
@@ -69,11 +69,6 @@ def _values(number: int, trajectory: Trajectory, block: int, *, statistic: Stati
         keys = _keys(number, trajectory, position, block=block)
         for row, value in enumerate(table[:, position].tolist()):
             yield (*keys, "" if at_handoff else str(row + 1), statistic.name, repr(value) if math.isfinite(value) else "")
-
-
-def _exit_cells(found: Exits) -> tuple[str, ...]:
-    pairs = zip(found.loop.tolist(), found.defined.tolist(), strict=True)
-    return tuple("" if not defined else "never" if loop == NEVER else str(loop) for loop, defined in pairs)
 
 
 def _keys(number: int, trajectory: Trajectory, position: int, *, block: int) -> Row:

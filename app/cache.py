@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,8 +109,3 @@ def drawn(key: str, _builder: ChartBuilder, _view: View, *, dark: bool, revision
     if height is not None:
         figure["layout"]["height"] = height
     return Drawn(chart=chart, figure=orjson.dumps(figure).decode(), height=figure["layout"]["height"])
-
-
-def others() -> Sequence[tuple[str, study.Run]]:
-    """Statistics of the demo along its training, for the overlay."""
-    return study.bundled_others()

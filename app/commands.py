@@ -12,6 +12,7 @@ from analysis.chart import Camera, Chart, ChartBuilder, View, chart_builders
 from analysis.exit_rule import ExitRule, exit_rules
 from analysis.projection import projections
 from analysis.prompts import parse_ids, read_prompts
+from analysis.registry import first_sentence
 from analysis.statistic import statistics
 from analysis.tables import overview, write_exits, write_statistics
 from app.options import OptionError, filled, pairs
@@ -211,11 +212,11 @@ def _others(arguments: argparse.Namespace, run_there: study.Run) -> tuple[tuple[
 def listing(arguments: argparse.Namespace) -> int:
     """Print names with one line each, of one section or of all."""
     sections: Mapping[str, Callable[[], Mapping[str, str]]] = {
-        "rules": lambda: {name: _first_line(kind) for name, kind in exit_rules().items()},
-        "statistics": lambda: {name: _first_line(type(kind)) for name, kind in statistics().items()},
+        "rules": lambda: {name: first_sentence(kind) for name, kind in exit_rules().items()},
+        "statistics": lambda: {name: first_sentence(type(kind)) for name, kind in statistics().items()},
         "readouts": study.readouts,
-        "projections": lambda: {name: _first_line(kind) for name, kind in projections().items()},
-        "charts": lambda: {name: _first_line(kind) for name, kind in chart_builders().items()},
+        "projections": lambda: {name: first_sentence(kind) for name, kind in projections().items()},
+        "charts": lambda: {name: first_sentence(kind) for name, kind in chart_builders().items()},
         "architectures": study.architectures,
     }
     asked = sections if arguments.section is None else {arguments.section: sections[arguments.section]}
@@ -228,11 +229,6 @@ def listing(arguments: argparse.Namespace) -> int:
         for name, sentence in found.items():
             sys.stdout.write(f"{indent}{name:<{width}}  {sentence}\n")
     return 0
-
-
-def _first_line(kind: type[Any]) -> str:
-    """The first sentence of a class's docstring, which may run over several lines."""
-    return " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from analysis import study
+from analysis.caption import nonfinite_words
 from analysis.chart import Chart, ChartBuilder, View, chart_rows
 from analysis.export import KINDS, VENUES, Kind, export, file_name
 from app import cache, state
@@ -57,8 +58,9 @@ def _panel(plot: Plot, view: View, current: state.Shown) -> None:
             return
         chart = drawn.chart
         st.header(literal(chart.title), anchor=False)
+        banner = nonfinite_words(view.trajectory, range(len(view.trajectory.blocks)))  # stands above all charts
         for sentence in chart.warnings:
-            if not sentence.startswith("Block ") or "non-finite" not in sentence:  # those stand above all charts
+            if sentence not in banner:
                 st.warning(literal(sentence), icon=":material/warning:")
         chart = _figure(plot, drawn, view, current)
         _below(plot, chart, current)

@@ -273,7 +273,7 @@ def view(*, overlay: bool = False) -> View | None:
         block=block,
         loop=loop,
         rules=rules(),
-        others=tuple(cache.others()) if overlay else (),
+        others=study.bundled_others() if overlay else (),
     )
 
 

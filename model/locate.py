@@ -109,6 +109,17 @@ def digest(located: Located) -> str:
     return whole.hexdigest()
 
 
+def checked_digest(located: Located, expected: str) -> str:
+    """``digest``, compared with the one that a request carries ("" for none). Raises CheckpointError when it differs."""
+    found = digest(located)
+    if expected and expected != found:
+        raise CheckpointError(
+            f"The files of {located.name} are not those this request was made with "
+            f"(digest {found[:12]}, expected {expected[:12]}); drop the digest to run the files that are here."
+        )
+    return found
+
+
 def _file_digests(paths: Iterable[Path]) -> list[str]:
     return [_file_digest(path, path.stat().st_mtime_ns, path.stat().st_size) for path in paths]
 

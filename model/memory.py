@@ -24,7 +24,6 @@ class Sizes:
     """What the estimate needs to know of a model."""
 
     width: int
-    blocks: int
     parameters: int
     bytes_per_weight: int
 
@@ -78,7 +77,7 @@ def estimate(
 def estimate_request(request: Request, card: Card, tokens: Sequence[int]) -> Estimate:
     """Estimate of a request on a checkpoint, for prompts of the given lengths; nothing is loaded."""
     loops = loops_per_block(request.loops, len(card.block_names))
-    sizes = Sizes(card.width, len(card.block_names), card.parameters, BYTES_PER_WEIGHT[request.dtype])
+    sizes = Sizes(card.width, card.parameters, BYTES_PER_WEIGHT[request.dtype])
     return estimate(sizes, tokens=tokens, loops=loops, lenses=len(request.lenses), record=request.record)
 
 
@@ -87,7 +86,7 @@ def _stored(sizes: Sizes, tokens: int, loops: Sequence[int], *, lenses: int, rec
     kept_tokens = max(0, min(stop, tokens) - start)
     total = 0
     for n in loops:
-        kept = len({0, 1, n, *range(0, n + 1, record.every)}) if record.states else 0
+        kept = len(record.kept_loops(n))
         total += (kept + 1) * kept_tokens * sizes.width * 4 + n * tokens * (_NUMBERS + _READOUTS * lenses)
     return total
 

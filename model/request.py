@@ -82,6 +82,10 @@ class Record:
         if self.positions is not None and not 0 <= self.positions[0] < self.positions[1]:
             raise RequestError(f"Token range {self.positions[0]}:{self.positions[1]} is empty or negative; give start < stop.")
 
+    def kept_loops(self, loops: int) -> list[int]:
+        """Loop numbers of the states of a block that runs ``loops`` loops; none for statistics only."""
+        return sorted({0, 1, loops, *range(0, loops + 1, self.every)}) if self.states else []
+
 
 @dataclass(frozen=True)
 class Request:

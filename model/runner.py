@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.capture.buffer import BlockBuffer, kept_loops
+from model.capture.buffer import BlockBuffer
 from model.capture.errors import CaptureError
 from model.capture.hooks import hooked
 from model.capture.readout import decode, readouts
 from model.capture.trajectory import Provenance, ReadoutKey, Run, Trajectory
 from model.checkpoint import Loaded, load
-from model.locate import CheckpointError, Located, canonical, digest, locate
+from model.locate import CheckpointError, Located, canonical, checked_digest, locate
 from model.memory import BYTES_PER_WEIGHT, MemoryLimit, Sizes, estimate
 from model.noise import initial_state_digest, keyed_noise, read_initial_states, words
 from model.request import Cancelled, Prompt, Request, RequestError, loops_per_block
@@ -40,12 +40,7 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
     with _LOCK, torch.inference_mode():
         located = locate(request.checkpoint)
         progress("loading", 0.0)
-        found = digest(located)
-        if request.digest and request.digest != found:
-            raise CheckpointError(
-                f"The files of {request.checkpoint} have changed since this request was made "
-                f"(digest {found[:12]}, expected {request.digest[:12]}); run it anew."
-            )
+        found = checked_digest(located, request.digest)
         loaded = _load_once(located, request, found)
         loops = loops_per_block(request.loops, len(loaded.network.blocks))
         tokenizer = _tokenizer_for(located, loaded, request)
@@ -87,9 +82,7 @@ def _tokenizer_for(located: Located, loaded: Loaded, request: Request) -> Tokeni
 
 def _check_memory(loaded: Loaded, request: Request, loops: tuple[int, ...], tokens: list[int]) -> None:
     network = loaded.network
-    sizes = Sizes(
-        network.width, len(network.blocks), sum(p.numel() for p in network.parameters()), BYTES_PER_WEIGHT[request.dtype]
-    )
+    sizes = Sizes(network.width, sum(p.numel() for p in network.parameters()), BYTES_PER_WEIGHT[request.dtype])
     found = estimate(sizes, tokens=tokens, loops=loops, lenses=len(request.lenses), record=request.record)
     if not found.fits:
         raise MemoryLimit(found.sentence())
@@ -117,7 +110,7 @@ class _Pass:
                 tokens=len(ids),
                 width=self._network.width,
                 device=self._device,
-                keep=kept_loops(n, every=record.every, states=record.states),
+                keep=record.kept_loops(n),
                 keep_working=bool(request.lenses),
                 kept=slice(start, min(stop, len(ids))),
             )

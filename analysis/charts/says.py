@@ -8,7 +8,7 @@ from jaxtyping import Float64, Int64
 
 from analysis.caption import counted, joined, nonfinite_words, source_words
 from analysis.chart import Chart, ChartError, Heatmap, Panel, View
-from analysis.exit_rule import MissingReadout, default_lens
+from analysis.exit_rule import recorded_lens
 from analysis.keys import Keys, grid_keys, loop_axis, loop_numbers, token_axis, token_texts
 from model.capture.trajectory import Trajectory
 
@@ -34,7 +34,7 @@ class SaysChart:
     def build(self, view: View) -> Chart:
         """The table of the selected block and prompt. Raises MissingReadout where the lens was not recorded."""
         trajectory, trace = view.trajectory, view.trajectory.blocks[view.block]
-        lens = self._recorded_lens(trajectory, view.block)
+        lens = recorded_lens(trajectory, view.block, "top10_id", wanted=self.lens)
         positions = self._positions(trajectory)
         probability = trace.readouts[lens, "top10_probability"][:, positions].astype(np.float64)
         said = token_texts(trajectory, trace.readouts[lens, "top10_id"][:, positions])
@@ -65,18 +65,6 @@ class SaysChart:
             provenance=trajectory.provenance,
             warnings=nonfinite_words(trajectory, (view.block,)),
         )
-
-    def _recorded_lens(self, trajectory: Trajectory, block: int) -> str:
-        if self.lens == "default":
-            return default_lens(trajectory, block, "top10_id")
-        trace = trajectory.blocks[block]
-        if (self.lens, "top10_id") not in trace.readouts:
-            why = " It exists on the last looped block only." if self.lens == "coda" else ""
-            raise MissingReadout(
-                f"Block {trace.name} has no readout by the {self.lens} lens.{why} Choose another lens, or run again with it "
-                f"(--lens {self.lens}, on the page: Lenses)."
-            )
-        return self.lens
 
     def _positions(self, trajectory: Trajectory) -> Int64[np.ndarray, " tokens"]:
         start, stop = self.window or (0, trajectory.tokens)

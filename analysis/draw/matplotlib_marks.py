@@ -74,9 +74,10 @@ def legend_handle(mark: Mark) -> Any:
     """
     if isinstance(mark, Rule):
         return Line2D([], [], label=printable(mark.label), **_rule_looks(mark)) if mark.label else None
-    if not getattr(mark, "legend", ""):
+    legend: str = getattr(mark, "legend", "")
+    if not legend:
         return None
-    label = printable(mark.legend)  # type: ignore[union-attr]
+    label = printable(legend)
     if isinstance(mark, Bars):
         return Patch(facecolor=theme.look(mark.role, "paper").colour, label=label)
     if isinstance(mark, Line):

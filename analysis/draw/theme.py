@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Float64
 
 from analysis.chart import Role
-from analysis.registry import collect
+from analysis.exit_rule import exit_rules
 
 Marker = Literal["circle", "square", "diamond", "plus", "cross", "triangle", "down", "pentagon", "star", "hexagon"]
 Dash = Literal["solid", "dash", "dot", "dashdot"]
@@ -141,7 +141,7 @@ VENUES: Mapping[str, Venue] = MappingProxyType(
 @cache
 def rule_looks() -> Mapping[str, Look]:
     """Look of every exit rule: fixed for the known ones, the reserve in sorted order of name for the others."""
-    others = sorted(set(collect("analysis.exits")) - set(_RULES))
+    others = sorted(set(exit_rules()) - set(_RULES))
     spare = {name: _RULE_RESERVE[i % len(_RULE_RESERVE)] for i, name in enumerate(others)}
     return MappingProxyType(dict(_RULES) | spare)
 

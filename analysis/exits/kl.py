@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Float64
 
-from analysis.exit_rule import Side, check_common_fields, default_lens
+from analysis.exit_rule import Side, check_common_fields, recorded_lens
 from model.capture.trajectory import Trajectory
 
 
@@ -38,8 +38,5 @@ class KLExit:
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """KL to the previous readout in nats. Raises MissingReadout when the run recorded none."""
-        lens = default_lens(trajectory, block, self.quantity) if self.lens == "default" else self.lens
-        readouts = trajectory.blocks[block].readouts
-        if (lens, self.quantity) not in readouts:
-            default_lens(trajectory, block, f"{self.quantity} ({lens} lens)")  # raises with the advice
-        return readouts[lens, self.quantity].astype(np.float64)
+        lens = recorded_lens(trajectory, block, self.quantity, wanted=self.lens)
+        return trajectory.blocks[block].readouts[lens, self.quantity].astype(np.float64)

@@ -13,13 +13,6 @@ from .trajectory import BlockTrace, ReadoutKey
 _CELLS = 32_768  # numbers handled at once, in float64 a quarter of a megabyte
 
 
-def kept_loops(loops: int, *, every: int, states: bool) -> list[int]:
-    """Loop numbers of the states to store: 0, 1, every n-th and the last; none for statistics only."""
-    if not states:
-        return []
-    return sorted({0, 1, loops, *range(0, loops + 1, every)})
-
-
 @dataclass
 class BlockBuffer:
     """Takes one block's initial state and iterates, in order; gives the finished trace.

@@ -13,7 +13,7 @@ from model.runner import run
 from tests.model.toy_networks import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
-HUGINN = Sizes(width=5280, blocks=1, parameters=3_500_000_000, bytes_per_weight=2)
+HUGINN = Sizes(width=5280, parameters=3_500_000_000, bytes_per_weight=2)
 
 
 def test_outputs_of_a_large_run_are_what_the_arithmetic_says() -> None:
@@ -44,7 +44,7 @@ def test_the_estimate_of_what_is_stored_is_close_to_the_arrays(tmp_path: Path) -
     ):
         request = Request(str(folder), (Prompt("Hi there"),), (9,), lenses=lenses, record=record)  # type: ignore[arg-type]
         held = run(request).nbytes
-        sizes = Sizes(width=16, blocks=2, parameters=1, bytes_per_weight=4)
+        sizes = Sizes(width=16, parameters=1, bytes_per_weight=4)
         guessed = estimate(sizes, tokens=[8], loops=[9, 9], lenses=len(lenses), record=record, limit=2**40).stored_bytes
         assert held * 0.8 <= guessed <= held * 1.6
 
