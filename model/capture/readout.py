@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
+from .head import Head
 from .registry import collect
 
 VOCABULARY_CHUNK = 4096
@@ -21,13 +22,13 @@ class Batch:
     """A few tokens' features at every loop, and what follows them.
 
     Attributes:
-        features: what the head reads, loops 1..K, float32. head: its weight, any dtype.
+        features: what the head reads, loops 1..K, float32. head: the output head, in any dtype.
         targets: id of the true next token; -1 where there is none.
         exact: dtype of the reductions, float64 where the device has it.
     """
 
     features: Float[Tensor, "loops tokens width"]
-    head: Float[Tensor, "vocabulary width"]
+    head: Head
     targets: Int64[Tensor, " tokens"]
     exact: torch.dtype
 
@@ -47,9 +48,9 @@ class Chunk:
 
     def __init__(self, batch: Batch, start: int, stop: int) -> None:
         self._batch = batch
-        self._weight = batch.head[start:stop].to(torch.float32)
+        self._head = batch.head.part(start, stop)
         self.start, self.stop = start, stop
-        self.logits: Tensor = (batch.features @ self._weight.T).to(batch.exact)
+        self.logits: Tensor = self._head.capped(self._head.linear(batch.features).to(batch.exact))
         self.log_p: Tensor = self.logits
 
     def normalise(self, log_z: Float[Tensor, "loops tokens"]) -> None:
@@ -64,12 +65,12 @@ class Chunk:
     @cached_property
     def to_next(self) -> Float[Tensor, "steps tokens entries"]:
         """Change of the logits from each loop to the next."""
-        return (self._batch.to_next @ self._weight.T).to(self._batch.exact)
+        return self._head.change(self._batch.to_next, self.logits[:-1], self.logits[1:])
 
     @cached_property
     def to_last(self) -> Float[Tensor, "loops tokens entries"]:
         """Change of the logits from each loop to the last."""
-        return (self._batch.to_last @ self._weight.T).to(self._batch.exact)
+        return self._head.change(self._batch.to_last, self.logits, self.logits[-1:])
 
 
 @runtime_checkable
@@ -112,7 +113,7 @@ def readouts() -> dict[str, ReadoutClass]:
 @torch.inference_mode()
 def decode(
     features: Float[Tensor, "loops tokens width"],
-    head: Float[Tensor, "vocabulary width"],
+    head: Float[Tensor, "vocabulary width"] | Head,
     targets: Int64[Tensor, " tokens"],
     *,
     quantities: Sequence[ReadoutClass],
@@ -120,16 +121,18 @@ def decode(
 ) -> dict[str, Shaped[np.ndarray, "loops tokens *n"]]:
     """All quantities of one block through one lens; float32, ids int64 (-1 where the state is not finite).
 
-    ``between`` is called between batches of tokens and may raise to stop.
+    A tensor as head is a weight without bias and soft cap. ``between`` is called between batches of tokens and
+    may raise to stop.
     """
     loops, tokens, _ = features.shape
     exact = torch.float32 if features.device.type == "mps" else torch.float64
-    at_once = max(1, _CELLS // (loops * min(len(head), VOCABULARY_CHUNK)))
+    whole = head if isinstance(head, Head) else Head(head)
+    at_once = max(1, _CELLS // (loops * min(whole.vocabulary, VOCABULARY_CHUNK)))
     parts: list[dict[str, Tensor]] = []
     for start in range(0, tokens, at_once):
         between()
         stop = min(tokens, start + at_once)
-        batch = Batch(features[:, start:stop].to(torch.float32), head, targets[start:stop], exact)
+        batch = Batch(features[:, start:stop].to(torch.float32), whole, targets[start:stop], exact)
         parts.append(_decode_batch(batch, quantities))
     return {name: _to_numpy(torch.cat([part[name] for part in parts], dim=1)) for name in parts[0]}
 
@@ -140,7 +143,7 @@ def _to_numpy(values: Tensor) -> np.ndarray:
 
 def _decode_batch(batch: Batch, quantities: Sequence[ReadoutClass]) -> dict[str, Tensor]:
     # A vocabulary of one chunk is multiplied once, a larger one anew in every turn: memory before time.
-    walk = list(_chunks(batch)) if len(batch.head) <= VOCABULARY_CHUNK else None
+    walk = list(_chunks(batch)) if batch.head.vocabulary <= VOCABULARY_CHUNK else None
     log_z = _log_normaliser(walk or _chunks(batch))
     running = [kind(batch) for kind in quantities]
     for turn in range(max(readout.turns for readout in running)):
@@ -162,7 +165,7 @@ def _blank(values: Tensor, finite: Tensor) -> Tensor:
 
 
 def _chunks(batch: Batch) -> Iterator[Chunk]:
-    entries = len(batch.head)
+    entries = batch.head.vocabulary
     for start in range(0, entries, VOCABULARY_CHUNK):
         yield Chunk(batch, start, min(entries, start + VOCABULARY_CHUNK))
 

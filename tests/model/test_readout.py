@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from model.capture import readout as module
-from model.capture.readout import decode, readouts
+from model.capture.readout import Head, decode, readouts
 
 
 def case(*, vocabulary: int, seed: int = 0, shrink: float = 0.6) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,3 +113,60 @@ def test_registry_contract() -> None:
         assert kind.__doc__
         assert kind.title
         assert kind.first_loop >= 1
+
+
+def exact_logits(features: Tensor, head: Head) -> Tensor:
+    raw = features.double() @ head.weight.double().T
+    raw = raw if head.bias is None else raw + head.bias.double()
+    return raw if head.softcap is None else head.softcap * torch.tanh(raw / head.softcap)
+
+
+def exact_head_kl(features: Tensor, head: Head, before: slice, after: slice) -> np.ndarray:
+    """KL in float64 through the whole head; the differences are of float64 logits, so they hold down to 1e-28."""
+    a, b = exact_logits(features[before], head), exact_logits(features[after], head)
+    p, d = a.softmax(-1), b - a
+    x = d - (p * d).sum(-1, keepdim=True)
+    return torch.log1p((p * (x * x * (1 / 2 + x / 6 + x * x / 24))).sum(-1)).numpy()
+
+
+@pytest.mark.parametrize("softcap", [None, 5.0, 30.0])
+@pytest.mark.parametrize("vocabulary", [300, 5000])
+def test_bias_and_soft_cap_keep_tiny_divergences(softcap: float | None, vocabulary: int) -> None:
+    features, weight, targets = case(vocabulary=vocabulary)
+    head = Head(weight, bias=3 * torch.randn(vocabulary), softcap=softcap)
+    found = decode(features, head, targets, quantities=list(readouts().values()))
+    log_p = exact_logits(features, head).log_softmax(-1)
+    np.testing.assert_allclose(found["entropy"], -(log_p.exp() * log_p).sum(-1).numpy(), atol=2e-5)
+    wanted = exact_head_kl(features, head, slice(0, -1), slice(1, None))
+    small = (wanted > 1e-10) & (wanted < 1e-5)  # the oracle's series is for small changes
+    assert wanted[small].min() < 1e-9
+    np.testing.assert_allclose(found["kl_previous"][1:][small], wanted[small], rtol=1e-3)
+    last = torch.cat([features, features[-1:].expand_as(features)])
+    wanted = exact_head_kl(last, head, slice(0, 12), slice(12, 24))
+    small = (wanted > 1e-10) & (wanted < 1e-5)
+    assert small.sum() > 10
+    np.testing.assert_allclose(found["kl_last"][small], wanted[small], rtol=1e-3)
+    assert (found["kl_last"][-1] == 0).all()
+
+
+def test_the_heads_logits_are_the_plain_formula_in_the_dtype_of_the_features() -> None:
+    features, weight, _ = case(vocabulary=50)
+    bias = torch.randn(50)
+    wanted = 7.0 * torch.tanh((features @ weight.T + bias) / 7.0)
+    torch.testing.assert_close(Head(weight, bias, softcap=7.0).logits(features), wanted)
+    half = Head(weight.bfloat16(), bias.bfloat16(), softcap=7.0).logits(features.bfloat16())
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(Head(weight).logits(features), features @ weight.T)
+
+
+def test_a_tensor_as_head_is_a_weight_alone() -> None:
+    features, weight, targets = case(vocabulary=50)
+    kinds = list(readouts().values())
+    plain = decode(features, weight, targets, quantities=kinds)
+    headed = decode(features, Head(weight), targets, quantities=kinds)
+    assert all(np.array_equal(plain[name], headed[name], equal_nan=True) for name in plain)
+
+
+def test_a_soft_cap_of_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        Head(torch.randn(3, 2), softcap=0.0)
