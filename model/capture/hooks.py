@@ -1,8 +1,9 @@
 """Record every call of a looped block, in order: hooks that copy, that belong to one thread, and that always go."""
 
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -12,6 +13,11 @@ from .errors import CaptureError
 
 # (module number, call number from 1, output of the call). The output may change afterwards: copy it.
 OnCall = Callable[[int, int, Tensor], object]
+# (module number, tensors that a call is handed). They may change afterwards: copy them.
+OnInput = Callable[[int, Sequence[Tensor]], object]
+
+# The innermost ``spanned`` of this thread or task; a new thread has none.
+_watcher: ContextVar[object | None] = ContextVar("loopscope_watcher", default=None)
 
 
 @contextmanager
@@ -38,6 +44,57 @@ def hooked(modules: Sequence[nn.Module], on_call: OnCall) -> Generator[list[int]
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def spanned(
+    spans: Sequence[tuple[nn.Module, nn.Module]], on_input: OnInput, on_call: OnCall, *, whole: nn.Module
+) -> Generator[list[int]]:
+    """Like ``hooked`` for blocks that begin with one module and end with another, and with what goes in.
+
+    Yields a list whose one entry is the number of calls of ``whole``, the model itself. Only calls of this context
+    count: neither those of other threads (also not of threads started inside), nor those of other tasks, nor those
+    made under another ``spanned`` within this one. The hooks are removed however the block ends.
+    """
+    me, counts, wholes = object(), [0] * len(spans), [0]
+
+    def before(number: int) -> Callable[[nn.Module, Any, Any], None]:
+        # A thread in the middle of its own pass may meet the hook half registered: then it is handed no keywords.
+        def hook(module: nn.Module, arguments: Any, keywords: Any = None) -> None:
+            if _watcher.get() is me:
+                on_input(number, list(tensors_in(arguments, keywords or {})))
+
+        return hook
+
+    def after(number: int) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, arguments: Any, output: Any) -> None:
+            if _watcher.get() is me:
+                counts[number] += 1
+                on_call(number, counts[number], first_tensor(output))
+
+        return hook
+
+    def count(module: nn.Module, arguments: Any) -> None:
+        wholes[0] += _watcher.get() is me
+
+    handles = [whole.register_forward_pre_hook(count)]
+    for number, (first, last) in enumerate(spans):
+        handles.append(first.register_forward_pre_hook(before(number), with_kwargs=True))
+        handles.append(last.register_forward_hook(after(number)))
+    token = _watcher.set(me)
+    try:
+        yield wholes
+    finally:
+        _watcher.reset(token)
+        for handle in handles:
+            handle.remove()
+
+
+def tensors_in(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[Tensor]:
+    """The tensors that a call is handed directly: positional ones first, then keywords in the order given."""
+    for value in (*arguments, *keywords.values()):
+        if isinstance(value, torch.Tensor):
+            yield value
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from .registry import collect
 
 VOCABULARY_CHUNK = 4096
 _CELLS = 4_000_000  # loops x tokens x vocabulary entries held at once, in float64 about 32 MB an array
+_NEVER_SAID = -1e4  # stands for minus infinity: its probability is 0 and differences with it are finite
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,21 @@ class Batch:
     """A few tokens' features at every loop, and what follows them.
 
     Attributes:
-        features: what the head reads, loops 1..K, float32. head: the output head, in any dtype.
+        features: what the head reads, loops 1..K, float32. head: the output head, in any dtype; None where the
+            features are logits already.
         targets: id of the true next token; -1 where there is none.
         exact: dtype of the reductions, float64 where the device has it.
     """
 
     features: Float[Tensor, "loops tokens width"]
-    head: Head
+    head: Head | None
     targets: Int64[Tensor, " tokens"]
     exact: torch.dtype
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of entries."""
+        return self.features.shape[-1] if self.head is None else self.head.vocabulary
 
     @cached_property
     def to_next(self) -> Float[Tensor, "steps tokens width"]:
@@ -48,10 +55,16 @@ class Chunk:
 
     def __init__(self, batch: Batch, start: int, stop: int) -> None:
         self._batch = batch
-        self._head = batch.head.part(start, stop)
+        self._head = None if batch.head is None else batch.head.part(start, stop)
         self.start, self.stop = start, stop
-        self.logits: Tensor = self._head.capped(self._head.linear(batch.features).to(batch.exact))
+        self.logits: Tensor = self._given() if self._head is None else self._made(self._head)
         self.log_p: Tensor = self.logits
+
+    def _given(self) -> Tensor:
+        return self._batch.features[..., self.start : self.stop].to(self._batch.exact)
+
+    def _made(self, head: Head) -> Tensor:
+        return head.capped(head.linear(self._batch.features).to(self._batch.exact))
 
     def normalise(self, log_z: Float[Tensor, "loops tokens"]) -> None:
         """Turn logits into log-probabilities, given the log of the sum over the whole vocabulary."""
@@ -65,12 +78,14 @@ class Chunk:
     @cached_property
     def to_next(self) -> Float[Tensor, "steps tokens entries"]:
         """Change of the logits from each loop to the next."""
-        return self._head.change(self._batch.to_next, self.logits[:-1], self.logits[1:])
+        before, after = self.logits[:-1], self.logits[1:]
+        return after - before if self._head is None else self._head.change(self._batch.to_next, before, after)
 
     @cached_property
     def to_last(self) -> Float[Tensor, "loops tokens entries"]:
         """Change of the logits from each loop to the last."""
-        return self._head.change(self._batch.to_last, self.logits, self.logits[-1:])
+        before, last = self.logits, self.logits[-1:]
+        return last - before if self._head is None else self._head.change(self._batch.to_last, before, last)
 
 
 @runtime_checkable
@@ -134,6 +149,33 @@ def decode(
         stop = min(tokens, start + at_once)
         batch = Batch(features[:, start:stop].to(torch.float32), whole, targets[start:stop], exact)
         parts.append(_decode_batch(batch, quantities))
+    return _joined(parts)
+
+
+@torch.no_grad()  # no inference mode: tables that their model makes lazily must serve its training too
+def decode_logits(
+    logits_at: Callable[[slice], Float[Tensor, "loops part vocabulary"]],
+    targets: Int64[Tensor, " tokens"],
+    *,
+    at_once: int,
+    quantities: Sequence[ReadoutClass],
+) -> dict[str, Shaped[np.ndarray, "loops tokens *n"]]:
+    """Like ``decode`` from logits that somebody else computes; ``logits_at`` gives those of ``at_once`` tokens.
+
+    Changes between loops are differences of these logits, so what their dtype rounded off is lost: in float32 a KL
+    below about 1e-11 is rounding, in bfloat16 one below about 1e-4. An entry of minus infinity is never said.
+    """
+    parts: list[dict[str, Tensor]] = []
+    for start in range(0, len(targets), at_once):
+        some = slice(start, min(len(targets), start + at_once))
+        logits = logits_at(some)
+        exact = torch.float32 if logits.device.type == "mps" else torch.float64
+        given = logits.to(torch.promote_types(logits.dtype, torch.float32)).clamp(min=_NEVER_SAID)
+        parts.append(_decode_batch(Batch(given, None, targets[some], exact), quantities))
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, np.ndarray]:
     return {name: _to_numpy(torch.cat([part[name] for part in parts], dim=1)) for name in parts[0]}
 
 
@@ -143,7 +185,7 @@ def _to_numpy(values: Tensor) -> np.ndarray:
 
 def _decode_batch(batch: Batch, quantities: Sequence[ReadoutClass]) -> dict[str, Tensor]:
     # A vocabulary of one chunk is multiplied once, a larger one anew in every turn: memory before time.
-    walk = list(_chunks(batch)) if batch.head.vocabulary <= VOCABULARY_CHUNK else None
+    walk = list(_chunks(batch)) if batch.vocabulary <= VOCABULARY_CHUNK else None
     log_z = _log_normaliser(walk or _chunks(batch))
     running = [kind(batch) for kind in quantities]
     for turn in range(max(readout.turns for readout in running)):
@@ -165,7 +207,7 @@ def _blank(values: Tensor, finite: Tensor) -> Tensor:
 
 
 def _chunks(batch: Batch) -> Iterator[Chunk]:
-    entries = batch.head.vocabulary
+    entries = batch.vocabulary
     for start in range(0, entries, VOCABULARY_CHUNK):
         yield Chunk(batch, start, min(entries, start + VOCABULARY_CHUNK))
 

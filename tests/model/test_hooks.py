@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from model.capture.errors import CaptureError
-from model.capture.hooks import first_tensor, hooked, recorded
+from model.capture.hooks import first_tensor, hooked, recorded, spanned, tensors_in
 from tests.model.toy_networks import Looped
 
 
@@ -82,3 +82,37 @@ def test_two_threads_on_one_module_keep_their_own_calls() -> None:
         thread.join()
     assert all(count == 7 and calls == [(0, i) for i in range(1, 8)] for runs in found.values() for count, calls in runs)
     assert sum(len(runs) for runs in found.values()) == 20
+
+
+def test_a_span_begins_with_one_module_and_ends_with_another() -> None:
+    first, last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    whole = torch.nn.Sequential(first, torch.nn.Tanh(), last)
+    events: list[tuple[str, torch.Tensor]] = []
+    x = torch.randn(2, 4)
+    with spanned(
+        [(first, last)],
+        lambda number, tensors: events.append(("in", tensors[0].clone())),
+        lambda number, call, output: events.append((f"out {call}", output.clone())),
+        whole=whole,
+    ) as wholes:
+        y = whole(x)
+        z = whole(y)
+    assert wholes == [2]
+    assert [name for name, _ in events] == ["in", "out 1", "in", "out 2"]
+    assert all(torch.equal(found, wanted) for (_, found), wanted in zip(events, (x, y, y, z), strict=True))
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in whole.modules())
+
+
+def test_threads_started_inside_a_span_are_not_its_own() -> None:
+    block, calls = torch.nn.Linear(4, 4), []
+    with spanned([(block, block)], lambda number, tensors: None, lambda *call: calls.append(call[:2]), whole=block):
+        thread = threading.Thread(target=lambda: block(torch.randn(2, 4)))
+        thread.start()
+        thread.join()
+        block(torch.randn(2, 4))
+    assert calls == [(0, 1)]
+
+
+def test_the_tensors_that_a_call_is_handed_come_in_order() -> None:
+    a, b, c = torch.zeros(1), torch.ones(1), torch.ones(2)
+    assert [id(t) for t in tensors_in((a, None, 3), {"mask": None, "x": b, "y": c})] == [id(a), id(b), id(c)]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from model.capture import readout as module
-from model.capture.readout import Head, decode, readouts
+from model.capture.readout import Head, decode, decode_logits, readouts
 
 
 def case(*, vocabulary: int, seed: int = 0, shrink: float = 0.6) -> tuple[Tensor, Tensor, Tensor]:
@@ -170,3 +170,41 @@ def test_a_tensor_as_head_is_a_weight_alone() -> None:
 def test_a_soft_cap_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="positive"):
         Head(torch.randn(3, 2), softcap=0.0)
+
+
+@pytest.mark.parametrize("vocabulary", [300, 5000])
+def test_given_logits_are_read_out_like_features_and_head(vocabulary: int) -> None:
+    features, weight, targets = case(vocabulary=vocabulary, shrink=0.3)
+    targets[-1] = -1
+    head, kinds = Head(weight, bias=torch.randn(vocabulary), softcap=20.0), list(readouts().values())
+    logits = exact_logits(features, head)
+    wanted = decode(features, head, targets, quantities=kinds)
+    for given in (logits, logits.float()):
+        asked: list[slice] = []
+
+        def logits_at(some: slice, given: Tensor = given, asked: list[slice] = asked) -> Tensor:
+            asked.append(some)
+            return given[:, some]
+
+        found = decode_logits(logits_at, targets, at_once=2, quantities=kinds)
+        assert asked == [slice(0, 2), slice(2, 4), slice(4, 5)]
+        assert found.keys() == wanted.keys()
+        for name in set(found) - {"top10_id"}:
+            resolved = np.isnan(wanted[name]) | (np.abs(wanted[name]) > 1e-9)
+            np.testing.assert_allclose(
+                found[name][resolved], wanted[name][resolved], rtol=1e-3, atol=1e-5 * (name == "entropy")
+            )
+        assert (found["top10_id"] == wanted["top10_id"]).mean() > 0.99
+
+
+def test_entries_that_are_never_said_and_states_that_are_no_numbers() -> None:
+    logits = torch.randn(3, 2, 6)
+    logits[..., 4] = -torch.inf
+    logits[1:, 1] = torch.nan
+    found = decode_logits(lambda some: logits[:, some], torch.tensor([1, 2]), at_once=9, quantities=list(readouts().values()))
+    part = logits[:, 0, [0, 1, 2, 3, 5]].double().log_softmax(-1)
+    np.testing.assert_allclose(found["entropy"][:, 0], -(part.exp() * part).sum(-1).numpy(), rtol=1e-6)
+    wanted = (part[:-1].exp() * (part[:-1] - part[1:])).sum(-1).numpy()
+    np.testing.assert_allclose(found["kl_previous"][1:, 0], wanted, rtol=1e-5)
+    assert np.isfinite(found["entropy"][0]).all()
+    assert np.isnan(found["entropy"][1:, 1]).all()
