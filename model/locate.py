@@ -8,6 +8,7 @@ from typing import Any
 
 from model.files import MAX_CONFIG, CheckpointError, check_allowed, file_digest, file_digests, read_json, server_path
 from model.folder import in_folder
+from model.uploads import PREFIX, upload_folder
 
 __all__ = ["CheckpointError", "check_allowed", "file_digest", "server_path"]  # what belongs to this door, from files
 
@@ -57,7 +58,7 @@ def canonical(name: str) -> str:
 
 
 def locate(name: str) -> Located:
-    """The files behind a name: ``demo``, ``demo@STEP``, a folder, or a weights file.
+    """The files behind a name: ``demo``, ``demo@STEP``, ``upload:LABEL@DIGEST12``, a folder, or a weights file.
 
     Raises CheckpointError when there is no such thing, this server keeps the path closed, the files of a folder leave
     open which of them is meant, or a file is empty, only a pointer to its content, or a link that leads away.
@@ -70,6 +71,8 @@ def locate(name: str) -> Located:
             steps = ", ".join(str(step) for step in demo_steps())
             raise CheckpointError(f"There is no bundled checkpoint {name!r}; the demo has steps {steps}. Use demo@STEP.")
         return _located(name, DEMO_FOLDER / f"step-{name.removeprefix('demo@')}")
+    if name.startswith(PREFIX):
+        return _located(name, upload_folder(name))
     path = server_path(name)
     try:
         if path.is_dir():

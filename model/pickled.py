@@ -19,6 +19,8 @@ from model.locate import CheckpointError
 
 MAX_PICKLE = 16 << 20
 """Bytes of the pickle proper (names and settings, no weights); objects take many times their bytes in a pickle."""
+MAX_OLD_PICKLE = 4 << 20
+"""The same in the older format, whose pickle is walked through before it is read."""
 MAX_DIRECTORY = 16 << 20
 """Bytes of a zip archive's directory: about 150,000 tensors."""
 
@@ -28,6 +30,7 @@ MAX_SETTINGS = 100_000
 _NESTS = ("model", "state_dict", "module", "model_state_dict")
 _DEPTH = 4
 _RESAVE = "Save a plain dict of tensors again, or use safetensors."
+_DAMAGED = "is damaged or no checkpoint at all. Copy it again, or save its weights as safetensors."
 _LOCK = threading.Lock()  # torch keeps one list of allowed names for all threads
 
 
@@ -105,7 +108,9 @@ def _why(path: Path, error: Exception) -> str:
         blocked = re.findall(r"GLOBAL (\S+) (?:was not|whose module)", str(error))
     if blocked:
         return f"it wants to import {', '.join(sorted(blocked)[:3])}. {_RESAVE}"
-    return "it is damaged or no checkpoint at all. Copy it again, or save its weights as safetensors."
+    if "operand" in str(error) or "pickle protocol" in str(error):
+        return f"it is no pickle of the kind that torch.save writes by itself (protocol 2). {_RESAVE}"
+    return f"it {_DAMAGED}"
 
 
 def _state(content: Mapping[Any, Any], path: Path) -> tuple[dict[str, Tensor], str | None]:
@@ -154,7 +159,7 @@ def _check_claims(path: Path, state: Mapping[str, Tensor]) -> None:
     size = path.stat().st_size
     for name, tensor in state.items():
         if tensor.layout != torch.strided or tensor.is_quantized:
-            raise CheckpointError(f"Tensor {name} in {path.name} is sparse or quantised; save it dense. {_RESAVE}")
+            raise CheckpointError(f"Tensor {name} in {path.name} is sparse or quantised; save it as a dense tensor.")
         if tensor.numel() * tensor.element_size() > size:
             raise CheckpointError(
                 f"Tensor {name} in {path.name} claims shape {tuple(tensor.shape)}, more than the file's {size} bytes hold; "
@@ -199,13 +204,10 @@ def _directory_bytes(file: BinaryIO) -> int:
 def _check_old_format(path: Path) -> None:
     """Walk the four pickles that open a file of the older format; nothing is built."""
     with path.open("rb") as file:
-        start = io.BytesIO(file.read(MAX_PICKLE))
+        start = io.BytesIO(file.read(MAX_OLD_PICKLE))
     try:
         for _ in range(4):
             for _ in pickletools.genops(start):
                 pass
     except Exception as error:  # whatever bytes are there
-        raise CheckpointError(
-            f"{path.name} cannot be loaded safely: it is damaged or no checkpoint at all. "
-            "Copy it again, or save its weights as safetensors."
-        ) from error
+        raise CheckpointError(f"{path.name} cannot be loaded safely: it {_DAMAGED}") from error
