@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from analysis.chart import ChartError
 from analysis.exit_rule import MissingReadout
@@ -216,5 +216,7 @@ def _bundled_cards() -> dict[str, Card]:
         return {}
     cards: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     for values in cards.values():
-        values["block_names"] = tuple(values["block_names"])
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = tuple(cast("list[Any]", value))
     return {name: Card(**values) for name, values in cards.items()}

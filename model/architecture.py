@@ -4,13 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from model.capture.head import Head
+from model.layers import Rotary
+from model.locate import Located
+from model.start import InitialRule
+
 Space = Literal["raw", "normed"]
 Lens = Literal["logit", "coda"]
+Objective = Literal["next token", "masked token"]
 
-# (block, entry) -> the state handed to the first loop of that block, shaped like the entry.
+# (block, entry) -> the state handed to the first loop of that block, "B T state_width".
 InitialState = Callable[[int, Tensor], Tensor]
 
 # (block, entry, initial state): told once per block, just before its first loop.
@@ -22,21 +29,6 @@ def ignore(block: int, entry: Tensor, state: Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class InitialRule:
-    """How a family starts a block: Gaussian noise of ``std``, on top of the entry or alone; std 0 is no noise."""
-
-    std: float
-    from_entry: bool
-
-    def words(self) -> str:
-        """The rule in words, for a chart or a card."""
-        noise = f"Gaussian noise of std {self.std:.4g}"
-        if self.std == 0:
-            return "the block's entry" if self.from_entry else "zeros"
-        return f"the block's entry plus {noise}" if self.from_entry else noise
-
-
-@dataclass(frozen=True)
 class BlockSpec:
     """A looped block: its name on screen and the indices of its layers in the whole network."""
 
@@ -44,21 +36,36 @@ class BlockSpec:
     layers: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Context:
+    """What the layers of one pass need to know besides the state.
+
+    Attributes:
+        ids: token ids, one row per sequence, or one row for all.
+        rotary: cosines and sines of the positions, None in families without rotation.
+    """
+
+    ids: Int[Tensor, "B T"]
+    rotary: Rotary | None = None
+
+
 class LoopBody(nn.Module):
     """The layers of one looped block; one call is one loop, so hooks on it see every iterate.
 
-    Its input is the state after injection, its output the next iterate.
+    Its input is the state after injection, its output the next iterate: ``norm``, where a family has one
+    inside the loop, is the last thing it does.
     """
 
-    def __init__(self, layers: Sequence[nn.Module]) -> None:
+    def __init__(self, layers: Sequence[nn.Module], norm: nn.Module | None = None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
+        self.norm = norm
 
-    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
         """One loop: the state after injection in, the next iterate out."""
         for layer in self.layers:
-            x = layer(x)
-        return x
+            x = layer(x, context)
+        return x if self.norm is None else self.norm(x)
 
 
 class LoopedNetwork(nn.Module):
@@ -68,10 +75,13 @@ class LoopedNetwork(nn.Module):
         blocks: the looped blocks in the order in which they run.
         bodies: the modules to hook, one per block; one call of a body is one loop.
         width, vocabulary, context: sizes; context is the longest prompt in tokens.
+        state_width: width of the iterates, where it differs from that of the layers around the loop.
         gradient_loops: gradients flow through this many last loops of a block; None is all of them.
+        fixed_start: whether every block starts from its own input and nothing else can be handed in.
     """
 
     gradient_loops: int | None = None
+    fixed_start: bool = False
 
     blocks: tuple[BlockSpec, ...]
     width: int
@@ -79,55 +89,111 @@ class LoopedNetwork(nn.Module):
     context: int
 
     @property
-    def bodies(self) -> tuple[LoopBody, ...]:
+    def state_width(self) -> int:
+        """Width of the iterates."""
+        return self.width
+
+    @property
+    def bodies(self) -> tuple[nn.Module, ...]:
         """The modules to hook, one per block."""
         raise TypeError(f"{type(self).__name__} names no loop bodies")
 
     def forward(
         self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState, observe: Observe = ignore
     ) -> Float[Tensor, "B T V"]:
-        """Next-token logits after ``loops[g]`` loops of block g; ``observe`` is told how each block starts."""
+        """Logits after ``loops[g]`` loops of block g; ``observe`` is told how each block starts."""
         raise TypeError(f"{type(self).__name__} has no forward pass")
 
-    def features(self, state: Float[Tensor, "B T C"], *, lens: Lens) -> Float[Tensor, "B T C"]:
-        """What the head reads: logits = features @ head_weight.T.
+    def features(self, state: Float[Tensor, "B T C"], *, ids: Int[Tensor, " T"], lens: Lens) -> Float[Tensor, "B T D"]:
+        """What the head reads: logits = head.logits(features). ``ids`` is the one sequence that all rows of B belong to.
 
-        ``logit``: the final norm on the iterate of any block. ``coda``: the rest of the network above
-        the last looped block, then the final norm.
+        ``logit``: the final norm on the iterate of any block, no second one where it is already normed by it.
+        ``coda``: the rest of the network above the last looped block, then the final norm.
         """
         raise TypeError(f"{type(self).__name__} has no lens {lens!r}")
 
     @property
-    def head_weight(self) -> Float[Tensor, "V C"]:
-        """The matrix that turns features into logits."""
+    def head(self) -> Head:
+        """What turns features into logits."""
         raise TypeError(f"{type(self).__name__} has no head")
+
+    def gate(self, state: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"] | None:
+        """Logits of the learned exit gate on iterates; None in families without one."""
+        return None
 
 
 @runtime_checkable
 class Architecture(Protocol):
-    """One network family. Implementations are frozen dataclasses without fields."""
+    """One network family. Implementations are frozen dataclasses without fields that inherit from this.
+
+    Attributes:
+        name, title: for the machine and for the reader.
+        space: whether an iterate is the block's plain output or normed inside the loop.
+        injection, logit_lens: in words.
+        objective: what the logits at a position predict.
+        recognised_by: what in config and tensor names tells the family, in words.
+        verified: what was compared with the reference implementation, in words.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     space: ClassVar[Space]
     injection: ClassVar[str]
+    logit_lens: ClassVar[str]
+    objective: ClassVar[Objective] = "next token"
+    recognised_by: ClassVar[str]
+    verified: ClassVar[str]
 
     def recognises(self, config: Mapping[str, Any], keys: frozenset[str]) -> bool:
         """Whether config and tensor names are this family's; both must agree."""
         ...
 
+    def settled(self, config: Mapping[str, Any], keys: frozenset[str]) -> Mapping[str, Any]:
+        """The config with what old files leave out read from the tensor names; the config itself by default."""
+        return config
+
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
         """The network with untrained weights. Raises ValueError naming the field that is wrong."""
-        ...
-
-    def key_map(self, config: Mapping[str, Any]) -> Mapping[str, str | None]:
-        """Tensor name in the file -> name in our module; None for a known tensor that is not needed."""
         ...
 
     def loops_trained(self, config: Mapping[str, Any]) -> float | None:
         """Mean number of loops per block in training, None where the checkpoint does not tell."""
         ...
 
+    def config_loops(self, config: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """Loops per block that the project's own code runs by default, None where the file does not tell."""
+        return None
+
     def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
         """The start that this checkpoint was trained with."""
+        ...
+
+
+@runtime_checkable
+class NativeArchitecture(Architecture, Protocol):
+    """A family whose network is written here: weights are matched name by name."""
+
+    def key_map(self, config: Mapping[str, Any]) -> Mapping[str, str | None]:
+        """Tensor name in the file -> name in our module; None for a known tensor that is not needed.
+
+        Several file names may lead to one of ours: tied weights, of which a file may leave out all names but one.
+        """
+        ...
+
+
+def stored_names(key_map: Mapping[str, str | None]) -> dict[str, str]:
+    """Our name -> the one name under which it is saved: the first, where tied weights have several."""
+    names: dict[str, str] = {}
+    for theirs, ours in key_map.items():
+        if ours is not None:
+            names.setdefault(ours, theirs)
+    return names
+
+
+@runtime_checkable
+class LibraryArchitecture(Architecture, Protocol):
+    """A family that a library builds and loads; it is hooked in place."""
+
+    def load(self, located: Located, config: Mapping[str, Any], *, dtype: torch.dtype, device: torch.device) -> LoopedNetwork:
+        """The network with its weights, in eval mode. Raises CheckpointError when a weight is missing or unexpected."""
         ...

@@ -1,25 +1,23 @@
 """Identify, check and load a checkpoint: every weight is matched exactly once or the load is refused."""
 
-import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor
-from torch.serialization import get_unsafe_globals_in_checkpoint
 
-from model.architecture import Architecture, LoopedNetwork
+from model.architecture import Architecture, LibraryArchitecture, LoopedNetwork, NativeArchitecture, stored_names
 from model.card import Card
 from model.families import architectures
-from model.locate import CheckpointError, Located, canonical, digest, locate, read_config
+from model.locate import CheckpointError, Located, canonical, digest, locate
 from model.tokenizer import load_tokenizer
+from model.weights import TensorHeader, headers, tensors
 
-_PREFIXES = ("_orig_mod.", "module.")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_WRAPPER = "model."
+
+Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -34,52 +32,133 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Identified:
-    """A checkpoint's family and config, and the shape and dtype of its tensors, before anything is loaded."""
+    """A checkpoint's family and config, and the headers of its tensors, before anything is loaded.
+
+    ``wrapper`` stands before every tensor name in the file and not before those in ``headers``.
+    """
 
     architecture: Architecture
     config: Mapping[str, Any]
-    shapes: Mapping[str, tuple[int, ...]]
-    dtype: str
+    headers: Mapping[str, TensorHeader]
+    wrapper: str = ""
+
+    @property
+    def dtype(self) -> str:
+        """Stored dtypes of the weights, commonest first; a float32 table beside half-precision weights is no weight."""
+        counts: dict[str, int] = {}
+        for header in self.headers.values():
+            counts[header.dtype] = counts.get(header.dtype, 0) + 1
+        return ", ".join(sorted(counts, key=lambda kind: -counts[kind]))
 
 
 def identify(located: Located) -> Identified:
     """Which family the files are of. Raises CheckpointError when none of the known ones recognises them."""
-    config, shapes, dtype = _headers(located)
-    keys = frozenset(shapes)
-    for family in architectures().values():
-        if family.recognises(config, keys):
-            return Identified(family, config, shapes, dtype)
+    contents = headers(located)
+    for wrapper, found in _unwrapped(contents.tensors):
+        keys = frozenset(found)
+        for family in architectures().values():
+            if family.recognises(contents.config, keys):
+                try:
+                    config = family.settled(contents.config, keys)
+                except (ValueError, TypeError, KeyError) as error:
+                    raise _unusable(located.name, family, error) from error
+                return Identified(family, config, found, wrapper)
+    raise CheckpointError(_stranger(located, contents.config, frozenset(contents.tensors)))
+
+
+def _unwrapped(found: Mapping[str, TensorHeader]) -> Iterator[tuple[str, Mapping[str, TensorHeader]]]:
+    """The tensors by their own names, then without a ``model.`` that stands before all of them."""
+    wrapper = ""
+    while True:
+        yield wrapper, found
+        if not found or not all(name.startswith(_WRAPPER) for name in found):
+            return
+        found = {name.removeprefix(_WRAPPER): header for name, header in found.items()}
+        wrapper += _WRAPPER
+
+
+def _stranger(located: Located, config: Mapping[str, Any], keys: frozenset[str]) -> str:
+    """Why no family takes the files: the config fits one and the tensors do not, or nothing fits."""
     some = ", ".join(sorted(keys)[:3]) or "none"
-    raise CheckpointError(
-        f"{located.weights.name} is of no family known here (its tensors begin with {some}; "
+    close = max(_config_fits(config, keys), default=None, key=lambda fit: fit[1] / fit[2])
+    if close is not None:
+        family, matched, wanted = close
+        return (
+            f"The config of {located.name} could be that of {family.title}, but {matched} of {wanted} tensors matched in "
+            f"{located.weights.name} (its tensors begin with {some}). Check that config and weights belong together, and "
+            "that no tensor was renamed."
+        )
+    kind = config.get("model_type", config.get("_class_name"))
+    named = f"; its config says {kind!r}" if kind is not None else ""
+    return (
+        f"{located.weights.name} is of no family known here (its tensors begin with {some}{named}; "
         f"known: {', '.join(architectures())}). Check that config and weights belong together."
     )
 
 
-def card(name: str) -> Card:
-    """What a checkpoint is, from its headers."""
+def _config_fits(config: Mapping[str, Any], keys: frozenset[str]) -> Iterator[tuple[Architecture, int, int]]:
+    """Families whose reader accepts the config: family, number of its tensors that are in the file, number of all."""
+    for family in architectures().values():
+        if not isinstance(family, NativeArchitecture):
+            continue
+        try:
+            names = family.key_map(family.settled(config, keys))
+        except (ValueError, TypeError, KeyError):
+            continue
+        yield family, len({names[key] for key in keys if names.get(key) is not None}), len(stored_names(names))
+
+
+def _unusable(name: str, family: Architecture, error: Exception) -> CheckpointError:
+    said = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+    return CheckpointError(f"The config of {name} ({family.title}) cannot be used: {said.rstrip('.')}.")
+
+
+def card(name: str, *, progress: Progress = lambda stage, fraction: None) -> Card:
+    """What a checkpoint is, from its headers; ``progress`` is told how far the hashing of its files is."""
     located = locate(name)
     found = identify(located)
     network = untrained(found, located.name)
+    family = found.architecture
+    _check_keys(located, found, network)
     training: Any = found.config.get("training")
     return Card(
         name=canonical(name),
-        architecture=found.architecture.name,
-        title=found.architecture.title,
+        architecture=family.name,
+        title=family.title,
         width=network.width,
+        state_width=network.state_width,
         vocabulary=network.vocabulary,
         context=network.context,
         block_names=tuple(block.name for block in network.blocks),
-        space=found.architecture.space,
-        injection=found.architecture.injection,
-        initial_state_rule=found.architecture.initial_rule(found.config).words(),
+        space=family.space,
+        injection=family.injection,
+        logit_lens=family.logit_lens,
+        objective=family.objective,
+        has_gate=_has_gate(network),
+        fixed_start=network.fixed_start,
+        initial_state_rule=_guarded(located.name, family, lambda: family.initial_rule(found.config)).words(),
         parameters=sum(p.numel() for p in network.parameters()),
         dtype=found.dtype,
         tokenizer=_tokenizer_title(located, network.vocabulary),
-        digest=digest(located),
-        loops_trained=found.architecture.loops_trained(found.config),
+        digest=digest(located, progress=lambda fraction: progress("hashing", fraction)),
+        loops_trained=_guarded(located.name, family, lambda: family.loops_trained(found.config)),
+        config_loops=_guarded(located.name, family, lambda: family.config_loops(found.config)),
         step=cast("dict[str, Any]", training).get("step") if isinstance(training, dict) else None,
+        notes=_notes(family, found),
     )
+
+
+def _has_gate(network: LoopedNetwork) -> bool:
+    return type(network).gate is not LoopedNetwork.gate
+
+
+def _notes(family: Architecture, found: Identified) -> tuple[str, ...]:
+    notes: list[str] = []
+    if family.objective == "masked token":
+        notes.append("A masked language model: its logits guess the token at the same position, not the next one.")
+    if "auto_map" in found.config and isinstance(family, NativeArchitecture):
+        notes.append("The config names code of its own (auto_map); it was not run: the network is Loopscope's.")
+    return tuple(notes)
 
 
 def _tokenizer_title(located: Located, vocabulary: int) -> str:
@@ -91,41 +170,93 @@ def _tokenizer_title(located: Located, vocabulary: int) -> str:
 
 def untrained(found: Identified, name: str) -> LoopedNetwork:
     """The family's network on the meta device: shapes only. Raises CheckpointError when the config is wrong."""
+    with torch.device("meta"):
+        return _guarded(name, found.architecture, lambda: found.architecture.build(found.config))
+
+
+def _guarded(name: str, family: Architecture, read: Callable[[], Any]) -> Any:
+    """Whatever a config does to a family's reader becomes one sentence."""
     try:
-        with torch.device("meta"):
-            return found.architecture.build(found.config)
-    except (ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"The config of {name} cannot be used: {error}") from error
+        return read()
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise _unusable(name, family, error) from error
 
 
-def load(located: Located, *, dtype: str, device: str) -> Loaded:
+def load(located: Located, *, dtype: str, device: str, progress: Progress = lambda stage, fraction: None) -> Loaded:
     """Load onto the device. Raises CheckpointError naming the tensor that is missing, unknown or of another shape."""
     found = identify(located)
-    network = untrained(found, located.name)
-    names = found.architecture.key_map(found.config)
-    _check_keys(located, found.shapes, names, network)
-    tensors = _tensors(located)
-    target, place = _DTYPES[dtype], _device(device)
-    state = {ours: tensors[theirs].to(place, target) for theirs, ours in names.items() if ours is not None}
-    network.load_state_dict(state, assign=True)
+    family, target, place = found.architecture, _DTYPES[dtype], torch_device(device)
+    if isinstance(family, LibraryArchitecture):
+        network = family.load(located, found.config, dtype=target, device=place)
+    else:
+        network = untrained(found, located.name)
+        names = _check_keys(located, found, network)
+        stored = tensors(located, progress=lambda fraction: progress("loading", fraction / 2))
+        state = _matched(located, found, network, names, stored, target, place, progress)
+        network.load_state_dict(state, assign=True)
     network.eval().requires_grad_(False)
-    return Loaded(located, found.architecture, found.config, network)
+    return Loaded(located, family, found.config, network)
 
 
-def _device(device: str) -> torch.device:
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    kind = device.split(":")[0]
-    if not available.get(kind, False):
-        usable = ", ".join(name for name, here in available.items() if here)
-        raise CheckpointError(f"Device {device!r} is not available on this machine; choose one of {usable}.")
-    return torch.device(device)
+def _matched(
+    located: Located,
+    found: Identified,
+    network: LoopedNetwork,
+    names: Mapping[str, list[str]],
+    stored: dict[str, Tensor],
+    dtype: torch.dtype,
+    device: torch.device,
+    progress: Progress,
+) -> dict[str, Tensor]:
+    """Our names -> tensors. Weights come in the dtype asked for; tables (buffers) stay in float32."""
+    tables = {name for name, _ in network.named_buffers()}
+    state: dict[str, Tensor] = {}
+    for number, (ours, theirs) in enumerate(names.items(), start=1):
+        first, *others = [stored.pop(found.wrapper + name) for name in theirs]
+        for name, other in zip(theirs[1:], others, strict=True):
+            if other.data_ptr() != first.data_ptr() and not torch.equal(other, first):
+                raise CheckpointError(
+                    f"{theirs[0]} and {name} in {located.weights.name} are tied by the config and differ in the file; "
+                    "correct the config, or save one of them."
+                )
+        state[ours] = first.to(device, torch.float32 if ours in tables else dtype)
+        progress("loading", 0.5 + 0.5 * number / len(names))
+    return state
 
 
-def _check_keys(
-    located: Located, shapes: Mapping[str, tuple[int, ...]], names: Mapping[str, str | None], network: LoopedNetwork
-) -> None:
-    wanted = {theirs for theirs, ours in names.items() if ours is not None}
-    unknown, missing = sorted(set(shapes) - set(names)), sorted(wanted - set(shapes))
+def torch_device(device: str) -> torch.device:
+    """The device by name. Raises CheckpointError when this machine has none of that kind."""
+    if device.split(":")[0] not in devices():
+        raise CheckpointError(f"Device {device!r} is not available on this machine; choose one of {', '.join(devices())}.")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise CheckpointError(f"Device {device!r} is no device; choose one of {', '.join(devices())}.") from error
+
+
+def devices() -> tuple[str, ...]:
+    """Kinds of devices that this machine has."""
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return tuple(kind for kind, available in here.items() if available)
+
+
+def _check_keys(located: Located, found: Identified, network: LoopedNetwork) -> dict[str, list[str]]:
+    """Our name -> its names in the file (several where tied weights are stored twice).
+
+    Raises CheckpointError when one of ours is in the file under none of its names, when the file holds a name that
+    the family does not know, or when shapes differ.
+    """
+    family = found.architecture
+    if not isinstance(family, NativeArchitecture):
+        return {}
+    names = cast("Mapping[str, str | None]", _guarded(located.name, family, lambda: family.key_map(found.config)))
+    wanted: dict[str, list[str]] = {}
+    for theirs, ours in names.items():
+        if ours is not None:
+            wanted.setdefault(ours, []).append(theirs)
+    present = {ours: [name for name in theirs if name in found.headers] for ours, theirs in wanted.items()}
+    missing = sorted(" or ".join(wanted[ours]) for ours, theirs in present.items() if not theirs)
+    unknown = sorted(set(found.headers) - set(names))
     if missing:
         raise CheckpointError(
             f"{len(wanted) - len(missing)} of {len(wanted)} tensors matched in {located.weights.name}; "
@@ -133,83 +264,15 @@ def _check_keys(
         )
     if unknown:
         raise CheckpointError(
-            f"{located.weights.name} holds {len(unknown)} tensors that the family does not know: "
+            f"{located.weights.name} holds {len(unknown)} tensors that {family.title} does not know: "
             f"{', '.join(unknown[:3])}{' and more' if len(unknown) > 3 else ''}."
         )
     own = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    for theirs, ours in names.items():
-        if ours is not None and shapes[theirs] != own[ours]:
-            raise CheckpointError(
-                f"Tensor {theirs} in {located.weights.name} has shape {shapes[theirs]}; the config asks for {own[ours]}."
-            )
-
-
-def _headers(located: Located) -> tuple[Mapping[str, Any], dict[str, tuple[int, ...]], str]:
-    config = read_config(located)
-    if located.weights.suffix == ".safetensors":
-        shapes, kinds = _safetensors_headers(located.weights)
-        return config, shapes, kinds
-    content = _load_pickle(located.weights, map_location="meta")
-    tensors = _state(content, located.weights)
-    merged = {key: value for key, value in content.items() if key != "model"} | dict(config)
-    kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
-    return merged, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, ", ".join(sorted(kinds))
-
-
-_SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-
-
-def _safetensors_headers(path: Path) -> tuple[dict[str, tuple[int, ...]], str]:
-    try:
-        reader: Any = safe_open(path, framework="pt")  # the library has no types
-        with reader as file:
-            names: list[str] = list(file.keys())
-            slices: dict[str, Any] = {name: file.get_slice(name) for name in names}
-            kinds = {str(part.get_dtype()) for part in slices.values()}
-            shapes: dict[str, tuple[int, ...]] = {_bare(name): tuple(part.get_shape()) for name, part in slices.items()}
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path.name} is no safetensors file that can be read ({error}); copy it again.") from error
-    return shapes, ", ".join(sorted(_SAFETENSORS_DTYPES.get(kind, kind) for kind in kinds))
-
-
-def _tensors(located: Located) -> dict[str, Tensor]:
-    if located.weights.suffix == ".safetensors":
-        return {_bare(name): tensor for name, tensor in load_file(located.weights).items()}
-    return _state(_load_pickle(located.weights, map_location="cpu"), located.weights)
-
-
-def _state(content: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
-    inner: Any = content.get("model", content)
-    items = cast("dict[Any, Any]", inner) if isinstance(inner, dict) else {}
-    found = {_bare(str(key)): value for key, value in items.items() if isinstance(value, Tensor)}
-    if not found:
-        raise CheckpointError(f"{path.name} holds no tensors under 'model'; save a dict of tensors, or use safetensors.")
-    return found
-
-
-def _bare(name: str) -> str:
-    """A tensor's name without what compilers and parallel wrappers put before it, in any order."""
-    while name.startswith(_PREFIXES):
-        name = name.split(".", 1)[1]
-    return name
-
-
-def _load_pickle(path: Path, *, map_location: str) -> Mapping[str, Any]:
-    """Weights-only: nothing in the file is executed."""
-    try:
-        content: Any = torch.load(path, map_location=map_location, weights_only=True, mmap=map_location == "cpu")
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path.name} cannot be loaded safely: {_why(path)}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path.name} holds a {type(content).__name__}; expected a dict with the weights under 'model'.")
-    return cast("dict[str, Any]", content)
-
-
-def _why(path: Path) -> str:
-    try:
-        blocked = get_unsafe_globals_in_checkpoint(path)
-    except Exception:  # a file so damaged that its list of imports cannot be read either
-        blocked = []
-    if blocked:
-        return f"it wants to import {', '.join(sorted(blocked)[:3])}. Save a plain dict of tensors again, or use safetensors."
-    return "it is damaged or no checkpoint at all. Copy it again, or save its weights as safetensors."
+    for ours, theirs in present.items():
+        for name in theirs:
+            if found.headers[name].shape != own[ours]:
+                raise CheckpointError(
+                    f"Tensor {name} in {located.weights.name} has shape {found.headers[name].shape}; "
+                    f"the config asks for {own[ours]}."
+                )
+    return present

@@ -1,14 +1,28 @@
-"""Norms, attention and feed-forward layers that the network families share."""
+"""Norms, rotary positions, attention and feed-forward layers that the network families share."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from model.config import number
 
-def rms_norm(width: int) -> nn.RMSNorm:
-    """Root-mean-square norm with weight and no bias, eps = machine epsilon of the dtype it runs in."""
-    return nn.RMSNorm(width, eps=None)
+if TYPE_CHECKING:
+    from model.architecture import Context
+else:
+    Context = Any  # the contract names this module's Rotary: one of the two has to come first
+
+Pairing = Literal["neighbours", "halves"]
+
+
+def rms_norm(width: int, eps: float | None = None) -> nn.RMSNorm:
+    """Root-mean-square norm with weight and no bias; eps None is machine epsilon of the dtype it runs in."""
+    return nn.RMSNorm(width, eps=eps)
 
 
 class LayerNorm(nn.Module):
@@ -24,21 +38,153 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
 
 
-class CausalAttention(nn.Module):
-    """Multi-head causal self-attention with one packed query, key, value projection (in that order)."""
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary position embedding: the pair i of a head is turned by the angle whose cosine and sine stand at [t, i].
 
-    def __init__(self, width: int, heads: int, *, bias: bool) -> None:
+    Attributes:
+        pairing: which channels make pair i: (2i, 2i + 1), or (i, i + half).
+    """
+
+    cos: Float[Tensor, "T half"]
+    sin: Float[Tensor, "T half"]
+    pairing: Pairing
+
+    def turn(self, x: Float[Tensor, "B T H hd"]) -> Float[Tensor, "B T H hd"]:
+        """Heads turned according to their position; computed in float32."""
+        cos, sin = self.cos[:, None], self.sin[:, None]
+        if self.pairing == "neighbours":
+            pairs = x.float().unflatten(-1, (-1, 2))
+            first, second = pairs[..., 0], pairs[..., 1]
+            turned = torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1).flatten(-2)
+        else:
+            halves = x.float().unflatten(-1, (2, -1))
+            first, second = halves[..., 0, :], halves[..., 1, :]
+            turned = torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+        return turned.to(x.dtype)
+
+
+def rotary_from_table(table: Float[Tensor, "1 L 1 half 2"], tokens: int) -> Rotary:
+    """The first positions of a stored table of (cos, sin), neighbouring channels paired."""
+    return Rotary(table[0, :tokens, 0, :, 0].float(), table[0, :tokens, 0, :, 1].float(), "neighbours")
+
+
+def rotary_from_base(
+    tokens: int, head_width: int, *, base: float, device: torch.device, scaling: Mapping[str, Any] | None = None
+) -> Rotary:
+    """Angles t * base^(-2i / head_width), halves paired. ``scaling`` is a config's rope_scaling.
+
+    Raises ValueError when its type is neither "default" nor "llama3".
+    """
+    exponent = torch.arange(0, head_width, 2, dtype=torch.int64, device=device).float() / head_width
+    frequency = _scaled(1.0 / base**exponent, scaling)
+    angle = torch.outer(torch.arange(tokens, dtype=torch.float32, device=device), frequency)
+    return Rotary(angle.cos(), angle.sin(), "halves")
+
+
+def rope_kind(scaling: Mapping[str, Any] | None) -> str:
+    """Type of a rope_scaling entry. Raises ValueError when it cannot be computed here."""
+    kind = "default" if scaling is None else str(scaling.get("rope_type", scaling.get("type", "default")))
+    if kind not in ("default", "llama3"):
+        raise ValueError(f"rope_scaling has the type {kind!r}; this version can build default, llama3.")
+    if kind == "llama3" and scaling is not None:
+        for name in ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"):
+            if number(scaling, name) == 0:
+                raise ValueError(f"rope_scaling.{name} is 0; a positive number was expected.")
+    return kind
+
+
+def _scaled(frequency: Float[Tensor, " half"], scaling: Mapping[str, Any] | None) -> Float[Tensor, " half"]:
+    """Llama 3's scaling: long waves are slowed by ``factor``, short ones kept, those between blended linearly."""
+    if scaling is None or rope_kind(scaling) == "default":
+        return frequency
+    factor, low, high = (number(scaling, name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    trained = number(scaling, "original_max_position_embeddings")
+    wave = 2 * math.pi / frequency
+    blend = ((trained / wave - low) / (high - low)).clamp(0.0, 1.0)
+    return frequency * (blend + (1 - blend) / factor)
+
+
+def attend(
+    q: Float[Tensor, "B T H hd"], k: Float[Tensor, "B T KV hd"], v: Float[Tensor, "B T KV hd"]
+) -> Float[Tensor, "B T width"]:
+    """Causal attention with scale 1 / sqrt(hd); each group of H / KV query heads shares a key and a value head."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    shared = q.shape[1] // k.shape[1]
+    if shared > 1:
+        k, v = (x.repeat_interleave(shared, dim=1) for x in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Sizes of an attention layer: input and output width, query heads, key and value heads, width of a head."""
+
+    width: int
+    query: int
+    key: int
+    head_width: int
+
+    @staticmethod
+    def of(width: int, query: int, key: int | None = None, head_width: int | None = None) -> "Heads":
+        """Sizes with the usual defaults. Raises ValueError when they do not divide."""
+        if head_width is None and width % query:
+            raise ValueError(f"the width {width} is no multiple of the {query} heads.")
+        if key is not None and query % key:
+            raise ValueError(f"{query} query heads cannot share {key} key and value heads evenly.")
+        return Heads(width, query, key or query, head_width or width // query)
+
+
+class CausalAttention(nn.Module):
+    """Causal self-attention with one packed query, key, value projection (in that order).
+
+    Families that norm, turn or shift queries and keys override ``prepare``.
+    """
+
+    def __init__(self, heads: Heads, *, bias: bool) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width, bias=bias)
-        self.out = nn.Linear(width, width, bias=bias)
+        self.qkv = nn.Linear(heads.width, (heads.query + 2 * heads.key) * heads.head_width, bias=bias)
+        self.out = nn.Linear(heads.query * heads.head_width, heads.width, bias=bias)
 
-    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+    def project(self, x: Float[Tensor, "B T C"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries ``B T H hd``, keys and values ``B T KV hd``."""
+        heads = self.qkv(x).unflatten(-1, (-1, self.heads.head_width))
+        q, k, v = heads.split([self.heads.query, self.heads.key, self.heads.key], dim=2)
+        return q, k, v
+
+    def prepare(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Float[Tensor, "B T C"], context: Context
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values as they are compared and mixed; turned by the context's rotation, if any."""
+        if context.rotary is not None:
+            q, k = context.rotary.turn(q), context.rotary.turn(k)
+        return q, k, v
+
+    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
         """Attend to the own and all earlier positions."""
-        B, T, C = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.out(mixed.transpose(1, 2).reshape(B, T, C))
+        q, k, v = self.prepare(*self.project(x), x, context)
+        return self.out(attend(q, k, v))
+
+
+class SplitAttention(CausalAttention):
+    """Causal self-attention with projections of their own for queries, keys and values."""
+
+    def __init__(self, heads: Heads, *, bias: bool) -> None:
+        super().__init__(heads, bias=bias)
+        del self.qkv
+        self.q = nn.Linear(heads.width, heads.query * heads.head_width, bias=bias)
+        self.k = nn.Linear(heads.width, heads.key * heads.head_width, bias=bias)
+        self.v = nn.Linear(heads.width, heads.key * heads.head_width, bias=bias)
+
+    def project(self, x: Float[Tensor, "B T C"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries ``B T H hd``, keys and values ``B T KV hd``."""
+        width = self.heads.head_width
+        return (
+            self.q(x).unflatten(-1, (-1, width)),
+            self.k(x).unflatten(-1, (-1, width)),
+            self.v(x).unflatten(-1, (-1, width)),
+        )
 
 
 class SiluMlp(nn.Module):
@@ -52,3 +198,17 @@ class SiluMlp(nn.Module):
     def forward(self, x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
         """Widen, activate, narrow."""
         return self.down(F.silu(self.up(x)))
+
+
+class PackedGatedMlp(nn.Module):
+    """Gated feed-forward: down(SiLU(gate x) * up x), gate and up in one matrix, gate first."""
+
+    def __init__(self, width: int, hidden: int, *, bias: bool) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(width, 2 * hidden, bias=bias)
+        self.down = nn.Linear(hidden, width, bias=bias)
+
+    def forward(self, x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
+        """Gate, multiply, narrow."""
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)

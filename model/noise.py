@@ -7,18 +7,33 @@ from jaxtyping import Float32
 
 from model.locate import file_digest
 from model.request import InitialState, RequestError
+from model.start import InitialRule
 
 
-def keyed_noise(*, seed: int, block: int, tokens: int, width: int) -> Float32[np.ndarray, "tokens width"]:
+def keyed_noise(
+    *, seed: int, block: int, tokens: int, width: int, cut: float | None = None
+) -> Float32[np.ndarray, "tokens width"]:
     """Standard normal noise whose row depends on (seed, block, position) alone.
 
-    A longer prompt, or another one beside it, never changes the rows of earlier positions.
+    A longer prompt, or another one beside it, never changes the rows of earlier positions. With ``cut``, numbers
+    beyond that many standard deviations are drawn again from the same stream: a truncated normal.
     """
     rows = np.empty((tokens, width), dtype=np.float32)
     for position in range(tokens):
         stream = np.random.Generator(np.random.Philox(key=[seed, block], counter=[0, 0, 0, position]))
-        rows[position] = stream.standard_normal(width)
+        row = stream.standard_normal(width)
+        while cut is not None and (beyond := np.abs(row) > cut).any():
+            row[beyond] = stream.standard_normal(int(beyond.sum()))
+        rows[position] = row
     return rows
+
+
+def ruled_noise(rule: InitialRule, *, seed: int, block: int, tokens: int, width: int) -> Float32[np.ndarray, "tokens width"]:
+    """The noise of a family's own start, keyed as above."""
+    rows = keyed_noise(seed=seed, block=block, tokens=tokens, width=width, cut=rule.cut)
+    if rule.standardised:
+        rows = (rows - rows.mean(axis=-1, keepdims=True)) / (rows.std(axis=-1, ddof=1, keepdims=True) + 1e-8)
+    return (rows * np.float32(rule.std)).astype(np.float32)
 
 
 def read_initial_states(path: str, blocks: int) -> list[Float32[np.ndarray, "tokens width"]]:

@@ -9,16 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.architecture import Lens
 from model.capture.buffer import BlockBuffer
 from model.capture.errors import CaptureError
 from model.capture.hooks import hooked
 from model.capture.readout import decode, readouts
 from model.capture.trajectory import Provenance, ReadoutKey, Run, Trajectory
 from model.checkpoint import Loaded, load
+from model.gate import gate_readouts
 from model.locate import CheckpointError, Located, canonical, checked_digest, locate
 from model.memory import BYTES_PER_WEIGHT, MemoryLimit, Sizes, estimate
-from model.noise import initial_state_digest, keyed_noise, read_initial_states, words
+from model.noise import initial_state_digest, read_initial_states, ruled_noise, words
 from model.request import Cancelled, Prompt, Request, RequestError, loops_per_block
+from model.start import InitialRule
 from model.tokenizer import Tokenizer, load_tokenizer, prompt_ids
 
 Progress = Callable[[str, float], None]
@@ -27,6 +30,10 @@ Cancel = Callable[[], bool]
 # One run at a time: a model's hooks and its memory are not shared between users of one server.
 _LOCK = threading.Lock()
 _loaded: dict[tuple[str, str, str], Loaded] = {}
+
+_MASKED = (
+    "log-probability of the next token: this is a masked language model, whose logits guess the token at the same position"
+)
 
 _FLOORS = {"float32": 1e-6, "bfloat16": 6e-2, "float16": 8e-3}
 
@@ -39,9 +46,10 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
     """
     with _LOCK, torch.inference_mode():
         located = locate(request.checkpoint)
+        found = checked_digest(located, request.digest, progress=lambda fraction: progress("hashing", 0.0))
         progress("loading", 0.0)
-        found = checked_digest(located, request.digest)
         loaded = _load_once(located, request, found)
+        _check_start(loaded, request)
         loops = loops_per_block(request.loops, len(loaded.network.blocks))
         tokenizer = _tokenizer_for(located, loaded, request)
         prompts = [
@@ -69,6 +77,14 @@ def _load_once(located: Located, request: Request, found: str) -> Loaded:
         _loaded.clear()
         _loaded[key] = load(located, dtype=request.dtype, device=request.device)
     return _loaded[key]
+
+
+def _check_start(loaded: Loaded, request: Request) -> None:
+    if loaded.network.fixed_start and request.initial_state.kind != "trained":
+        raise RequestError(
+            f"Initial state {request.initial_state.kind!r} was asked for; {loaded.architecture.title} starts every block from "
+            "its own input and takes no other. Choose trained."
+        )
 
 
 def _tokenizer_for(located: Located, loaded: Loaded, request: Request) -> Tokenizer | None:
@@ -108,7 +124,7 @@ class _Pass:
                 layers=block.layers,
                 loops=n,
                 tokens=len(ids),
-                width=self._network.width,
+                width=self._network.state_width,
                 device=self._device,
                 keep=record.kept_loops(n),
                 keep_working=bool(request.lenses),
@@ -125,7 +141,7 @@ class _Pass:
         if asked.digest and asked.digest != initial_state_digest(asked.path):
             raise RequestError(f"The initial-state file {asked.path!r} has changed since this request was made; run it anew.")
         arrays = read_initial_states(asked.path, len(self._network.blocks))
-        expected = (len(self._ids), self._network.width)
+        expected = (len(self._ids), self._network.state_width)
         for block, array in enumerate(arrays):
             if array.shape != expected:
                 raise RequestError(
@@ -135,17 +151,19 @@ class _Pass:
 
     def _start(self, block: int, entry: Tensor) -> Tensor:
         self._started.add(block)
-        asked, tokens, width = self._request.initial_state, len(self._ids), self._network.width
+        asked, tokens, width = self._request.initial_state, len(self._ids), self._network.state_width
         if self._noise is not None:
             return self._noise[block][None]
+        zeros = torch.zeros(1, tokens, width, dtype=self._dtype, device=self._device)
         if asked.kind == "zeros":
-            return torch.zeros_like(entry)
+            return zeros
         rule = self._loaded.architecture.initial_rule(self._loaded.config)
-        std = rule.std if asked.std is None else asked.std
-        base = entry if asked.kind == "trained" and rule.from_entry else torch.zeros_like(entry)
-        if std == 0:
+        if asked.std is not None:
+            rule = InitialRule(std=asked.std, from_entry=False)
+        base = entry if rule.from_entry else zeros
+        if rule.std == 0:
             return base
-        noise = keyed_noise(seed=self._request.seed, block=block, tokens=tokens, width=width) * np.float32(std)
+        noise = ruled_noise(rule, seed=self._request.seed, block=block, tokens=tokens, width=width)
         return base + torch.from_numpy(noise).to(self._device, self._dtype)[None]
 
     def _forward(self) -> None:
@@ -172,21 +190,19 @@ class _Pass:
             )
 
     def _decode(self) -> list[dict[ReadoutKey, np.ndarray]]:
-        targets = torch.tensor([*self._ids[1:], -1], device=self._device)
-        kinds = list(readouts().values())
+        following = [*self._ids[1:], -1] if self._predicts_next else [-1] * len(self._ids)
+        targets = torch.tensor(following, device=self._device)
+        kinds = [kind for kind in readouts().values() if self._predicts_next or not getattr(kind, "of_next_token", False)]
         made: list[dict[ReadoutKey, np.ndarray]] = []
         for block, buffer in enumerate(self._buffers):
-            found: dict[ReadoutKey, np.ndarray] = {}
+            found = self._gate(buffer)
             for lens in self._request.lenses:
                 if lens == "coda" and block < len(self._buffers) - 1:
                     continue  # what follows an inner block depends on more than its iterate
-                states = buffer.working[1:].to(self._dtype)
-                parts: tuple[Tensor, ...] = torch.split(states, 64)
-                features = torch.cat([self._network.features(part, lens=lens) for part in parts])
                 fraction = 0.6 + 0.4 * block / len(self._buffers)
                 arrays = decode(
-                    features.to(torch.float32),
-                    self._network.head_weight,
+                    self._features(buffer, lens),
+                    self._network.head,
                     targets,
                     quantities=kinds,
                     between=lambda fraction=fraction: self._part("decoding", fraction),
@@ -195,11 +211,28 @@ class _Pass:
             made.append(found)
         return made
 
+    def _features(self, buffer: BlockBuffer, lens: Lens) -> Tensor:
+        ids = torch.tensor(self._ids, device=self._device)
+        parts: tuple[Tensor, ...] = torch.split(buffer.working[1:].to(self._dtype), 64)
+        return torch.cat([self._network.features(part, ids=ids, lens=lens) for part in parts]).to(torch.float32)
+
+    def _gate(self, buffer: BlockBuffer) -> dict[ReadoutKey, np.ndarray]:
+        """What a learned exit gate says of every iterate; nothing in families without one."""
+        if not self._request.lenses:
+            return {}  # the iterates are not held
+        logits = self._network.gate(buffer.working[1:].to(self._dtype))
+        return {} if logits is None else gate_readouts(logits.float().cpu().numpy())
+
+    @property
+    def _predicts_next(self) -> bool:
+        return self._loaded.architecture.objective == "next token"
+
     def trajectory(self, prompt: Prompt, tokenizer: Tokenizer | None, digest_: str) -> Trajectory:
         """Run, decode, assemble."""
         self._forward()
         decoded = self._decode()
         seen = {int(i) for found in decoded for key, a in found.items() if key[1] == "top10_id" for i in np.unique(a) if i >= 0}
+        left_out = () if self._predicts_next or not self._request.lenses else (_MASKED,)
         return Trajectory(
             prompt=prompt.text,
             token_ids=np.array(self._ids, dtype=np.int64),
@@ -207,6 +240,7 @@ class _Pass:
             vocabulary={token: _label(tokenizer, token) for token in sorted(seen)},
             blocks=tuple(buffer.trace(found) for buffer, found in zip(self._buffers, decoded, strict=True)),
             provenance=self._provenance(digest_),
+            left_out=left_out,
         )
 
     def _provenance(self, digest_: str) -> Provenance:

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.architecture import InitialState, LoopedNetwork
+from model.architecture import InitialState, LoopedNetwork, stored_names
 from model.architectures.latent_ttc import LatentTTC
 
 DEMO_MODEL: dict[str, Any] = {
@@ -129,8 +129,8 @@ def save_checkpoint(network: LoopedNetwork, tokenizer: Tokenizer, folder: Path, 
     folder.mkdir(parents=True, exist_ok=True)
     config = {"architecture": "latent_ttc", "model_args": DEMO_MODEL, "training": training}
     own = network.state_dict()
-    names = LatentTTC().key_map(config)
-    tensors = {theirs: own[ours].contiguous() for theirs, ours in names.items() if ours is not None}
+    names = stored_names(LatentTTC().key_map(config))
+    tensors = {theirs: own[ours].contiguous() for ours, theirs in names.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     tokenizer.save(str(folder / "tokenizer.json"))

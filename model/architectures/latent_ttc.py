@@ -7,14 +7,28 @@ section 2, in the form of the authors' public training code.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model.architecture import BlockSpec, InitialRule, InitialState, Lens, LoopBody, LoopedNetwork, Observe, Space, ignore
-from model.layers import CausalAttention, LayerNorm, SiluMlp, rms_norm
+from model.architecture import (
+    BlockSpec,
+    Context,
+    InitialState,
+    Lens,
+    LoopBody,
+    LoopedNetwork,
+    NativeArchitecture,
+    Observe,
+    Space,
+    ignore,
+)
+from model.capture.head import Head
+from model.config import integer, layers, number, section, switch
+from model.layers import CausalAttention, Heads, LayerNorm, SiluMlp, rms_norm
+from model.start import InitialRule
 
 
 @dataclass(frozen=True)
@@ -36,20 +50,17 @@ class _Config:
 
 
 def _read_config(config: Mapping[str, Any]) -> _Config:
-    args = config.get("model_args", config)
-    missing = [name for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "loop_groups") if name not in args]
-    if missing:
-        raise ValueError(f"The latent_ttc config has no {', '.join(missing)}; it needs all of them in model_args.")
+    args = section(config, "model_args")
     read = _Config(
-        layers=int(args["n_layer"]),
-        heads=int(args["n_head"]),
-        width=int(args["n_embd"]),
-        context=int(args["block_size"]),
-        vocabulary=int(args["vocab_size"]),
-        bias=bool(args.get("bias", True)),
-        groups=tuple(tuple(int(i) for i in group) for group in args["loop_groups"]),
-        concat=bool(args.get("concatenate_initial_representation", False)),
-        noise_scale=float(args.get("loop_noise_scale", 0.0)),
+        layers=layers(args, "n_layer", least=1),
+        heads=integer(args, "n_head"),
+        width=integer(args, "n_embd"),
+        context=integer(args, "block_size"),
+        vocabulary=integer(args, "vocab_size"),
+        bias=switch(args, "bias", default=True),
+        groups=_groups(args.get("loop_groups")),
+        concat=switch(args, "concatenate_initial_representation", default=False),
+        noise_scale=number(args, "loop_noise_scale", 0.0),
     )
     flat = [i for group in read.groups for i in group]
     if not flat or flat != sorted(set(flat)) or flat[0] < 0 or flat[-1] >= read.layers:
@@ -59,9 +70,16 @@ def _read_config(config: Mapping[str, Any]) -> _Config:
         )
     if any(group != tuple(range(group[0], group[-1] + 1)) for group in read.groups):
         raise ValueError(f"loop_groups is {[list(g) for g in read.groups]}; the layers of a group must be adjacent.")
-    if read.width % read.heads:
-        raise ValueError(f"n_embd {read.width} is no multiple of n_head {read.heads}.")
+    Heads.of(read.width, read.heads)  # raises where the heads do not divide the width
     return read
+
+
+def _groups(value: Any) -> tuple[tuple[int, ...], ...]:
+    given = cast("list[Any]", value) if isinstance(value, list | tuple) else [None]
+    groups = [cast("list[Any]", group) if isinstance(group, list | tuple) else [None] for group in given]
+    if not all(group and all(type(i) is int for i in group) for group in groups):
+        raise ValueError(f"loop_groups is {value!r}; a list of lists of layer indices was expected.")
+    return tuple(tuple(group) for group in groups)
 
 
 class _Layer(nn.Module):
@@ -70,13 +88,13 @@ class _Layer(nn.Module):
     def __init__(self, config: _Config) -> None:
         super().__init__()
         self.norm_in = rms_norm(config.width)
-        self.attention = CausalAttention(config.width, config.heads, bias=config.bias)
+        self.attention = CausalAttention(Heads.of(config.width, config.heads), bias=config.bias)
         self.norm_out = rms_norm(config.width)
         self.mlp = SiluMlp(config.width, bias=config.bias)
         self.norm_mlp = rms_norm(config.width)
 
-    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
-        x = x + self.norm_out(self.attention(self.norm_in(x)))
+    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
+        x = x + self.norm_out(self.attention(self.norm_in(x), context))
         return x + self.norm_mlp(self.mlp(x))
 
 
@@ -111,25 +129,26 @@ class _Network(LoopedNetwork):
     ) -> Float[Tensor, "B T V"]:
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         x = x * math.sqrt(self.width)
+        context = Context(ids)
         block = 0
         for stage in self.stages:
             if isinstance(stage, LoopBody):
                 # A single loop is a plain pass: neither noise nor adapter.
                 start = x if loops[block] == 1 else initial_state(block, x)
                 observe(block, x, start)
-                x = stage(x) if loops[block] == 1 else self._loop(stage, x, loops=loops[block], state=start)
+                x = stage(x, context) if loops[block] == 1 else self._loop(stage, x, context, loops=loops[block], state=start)
                 block += 1
             else:
-                x = stage(x)
-        return self.norm(x) @ self.head_weight.T
+                x = stage(x, context)
+        return self.head.logits(self.norm(x))
 
     def _loop(
-        self, body: LoopBody, entry: Float[Tensor, "B T C"], *, loops: int, state: Float[Tensor, "B T C"]
+        self, body: LoopBody, entry: Float[Tensor, "B T C"], context: Context, *, loops: int, state: Float[Tensor, "B T C"]
     ) -> Float[Tensor, "B T C"]:
         first_with_gradient = 1 if self.gradient_loops is None else loops - self.gradient_loops + 1
         for loop in range(1, loops + 1):
             with torch.set_grad_enabled(torch.is_grad_enabled() and loop >= first_with_gradient):
-                state = body(self._inject(entry, state, loop))
+                state = body(self._inject(entry, state, loop), context)
         return state
 
     def _inject(self, entry: Float[Tensor, "B T C"], state: Float[Tensor, "B T C"], loop: int) -> Float[Tensor, "B T C"]:
@@ -137,16 +156,17 @@ class _Network(LoopedNetwork):
             return self.adapter(torch.cat([entry, state], dim=-1))
         return state if loop == 1 else entry + state
 
-    def features(self, state: Float[Tensor, "B T C"], *, lens: Lens) -> Float[Tensor, "B T C"]:
+    def features(self, state: Float[Tensor, "B T C"], *, ids: Int[Tensor, " T"], lens: Lens) -> Float[Tensor, "B T C"]:
         if lens == "coda":
+            context = Context(ids[None])
             last = max(i for i, stage in enumerate(self.stages) if isinstance(stage, LoopBody))
             for stage in self.stages[last + 1 :]:
-                state = stage(state)
+                state = stage(state, context)
         return self.norm(state)
 
     @property
-    def head_weight(self) -> Float[Tensor, "V C"]:
-        return self.tokens.weight
+    def head(self) -> Head:
+        return Head(self.tokens.weight)
 
 
 def _stages(config: _Config) -> Iterator[tuple[bool, tuple[int, ...]]]:
@@ -176,18 +196,35 @@ _LAYER_KEYS = {
 
 
 @dataclass(frozen=True)
-class LatentTTC:
+class LatentTTC(NativeArchitecture):
     """The two-scale paper's looped GPT (arXiv 2509.23314, section 2)."""
 
     name: ClassVar[str] = "latent_ttc"
     title: ClassVar[str] = "Two-scale looped GPT"
     space: ClassVar[Space] = "raw"
     injection: ClassVar[str] = "adapter([entry; state]) before every loop, or entry + state from loop 2 on"
+    logit_lens: ClassVar[str] = "ln_f, head"
+    recognised_by: ClassVar[str] = "`model_args` (or config.json) with `loop_groups`; `rms_norm_mlp_output` in every layer"
+    verified: ClassVar[str] = (
+        "states, entries, hand-offs, logits, every coda-lens logit; with adapter and without, with biases and without"
+    )
 
     def recognises(self, config: Mapping[str, Any], keys: frozenset[str]) -> bool:
         """Config has loop groups, and the layers carry the family's three norms."""
-        args = config.get("model_args", config)
-        return "loop_groups" in args and any(key.endswith("rms_norm_mlp_output.weight") for key in keys)
+        args: Any = config.get("model_args", config)
+        return (
+            isinstance(args, Mapping)
+            and "loop_groups" in args
+            and any(key.endswith("rms_norm_mlp_output.weight") for key in keys)
+        )
+
+    def settled(self, config: Mapping[str, Any], keys: frozenset[str]) -> Mapping[str, Any]:
+        """A missing ``bias`` is read from the tensor names."""
+        args = section(config, "model_args")
+        if args.get("bias") is not None:
+            return config
+        filled = {**args, "bias": any(key.endswith("attn.c_attn.bias") for key in keys)}
+        return {**config, "model_args": filled} if "model_args" in config else filled
 
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
         """The untrained network. Raises ValueError when a size or a group is missing or contradictory."""
@@ -200,15 +237,15 @@ class LatentTTC:
             "transformer.wte.weight": "tokens.weight",
             "transformer.wpe.weight": "positions.weight",
             "transformer.ln_f.weight": "norm.weight",
-            "lm_head.weight": None,
+            "lm_head.weight": "tokens.weight",
         }
         if read.bias:
             names["transformer.ln_f.bias"] = "norm.bias"
         if read.concat:
             names["initial_representation_adapter.weight"] = "adapter.weight"
             names["initial_representation_adapter.bias"] = "adapter.bias"
-        for stage, (looped, layers) in enumerate(_stages(read)):
-            for place, layer in enumerate(layers):
+        for stage, (looped, members) in enumerate(_stages(read)):
+            for place, layer in enumerate(members):
                 prefix = f"stages.{stage}.layers.{place}" if looped else f"stages.{stage}"
                 for theirs, ours in _LAYER_KEYS.items():
                     if read.bias or not theirs.endswith(".bias"):
@@ -217,8 +254,18 @@ class LatentTTC:
 
     def loops_trained(self, config: Mapping[str, Any]) -> float | None:
         """Mean of the training distribution, r + 1, where the trainer wrote it into the config."""
-        mean = config.get("training", {}).get("mean_loops")
-        return None if mean is None else float(mean)
+        training: Any = config.get("training")
+        if not isinstance(training, Mapping) or training.get("mean_loops") is None:
+            return None
+        return number(cast("Mapping[str, Any]", training), "mean_loops")
+
+    def config_loops(self, config: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """``loop_counts`` per group (0 or less means 1), else ``max_loops`` for all."""
+        args, groups = section(config, "model_args"), len(_read_config(config).groups)
+        counts: Any = args.get("loop_counts")
+        if isinstance(counts, list | tuple) and len(cast("list[Any]", counts)) == groups:
+            return tuple(max(1, int(n)) for n in cast("list[Any]", counts))
+        return (integer(args, "max_loops"),) * groups if args.get("max_loops") is not None else None
 
     def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
         """Noise alone in adapter models; the entry, plus noise if any, without an adapter or with noise scale 0."""

@@ -56,7 +56,7 @@ class BlockBuffer:
         if len(self._recent) and loop in self._views:
             self._views[loop].copy_(state)
 
-    def start(self, entry: Float[Tensor, "tokens width"], state: Float[Tensor, "tokens width"]) -> None:
+    def start(self, entry: Float[Tensor, "tokens entry_width"], state: Float[Tensor, "tokens width"]) -> None:
         """Take the entry and the initial state."""
         self._entry = entry.detach().to(torch.float32, copy=True)
         self._keep(0, state)

@@ -63,7 +63,8 @@ class BlockTrace:
         drift_in: ||x_g^(1) - x_(g-1)^(K)||_2, the jump at the hand-off into this block; NaN for the first.
         loop_index: loop number of each stored state, 0 is the initial state.
         positions: token position of each kept token.
-        states: stored iterates. entry: what enters the block from below, at the kept tokens.
+        states: stored iterates. entry: what enters the block from below, at the kept tokens;
+            it may be of another width than the states.
         readouts: (lens, quantity) -> array ``loops tokens`` or ``loops tokens n``.
     """
 
@@ -80,7 +81,7 @@ class BlockTrace:
     loop_index: Int64[np.ndarray, " stored"]
     positions: Int64[np.ndarray, " kept"]
     states: Float32[np.ndarray, "stored kept width"]
-    entry: Float32[np.ndarray, "kept width"]
+    entry: Float32[np.ndarray, "kept entry_width"]
     readouts: Mapping[ReadoutKey, Shaped[np.ndarray, "loops tokens *n"]]
 
 

@@ -1,70 +1,76 @@
-"""Our networks against golden iterates of the reference implementation."""
+"""Our networks against golden iterates of the reference implementations."""
 
-from pathlib import Path
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from model.architectures.latent_ttc import LatentTTC
+from model.architecture import Context
 from model.capture.trajectory import Run
 from model.checkpoint import load
 from model.locate import locate
 from model.request import InitialState, Prompt, Request
 from model.runner import run
+from tests.model.zoo import DATA, NATIVE, TRAINED, Reference, named
 
-DATA = Path(__file__).parent.parent / "data"
-FOLDERS = ("latent_ttc-concat", "latent_ttc-plain")
-
-
-def golden(folder: str) -> dict[str, np.ndarray]:
-    with np.load(DATA / folder / "golden.npz", allow_pickle=False) as arrays:
-        return dict(arrays)
+each = pytest.mark.parametrize("reference", NATIVE, ids=named)
+each_trained = pytest.mark.parametrize("reference", TRAINED, ids=named)
+TWO_SCALE = tuple(reference for reference in NATIVE if reference.family == "latent_ttc")
 
 
-@pytest.fixture(params=FOLDERS)
-def folder(request: pytest.FixtureRequest) -> str:
-    return request.param
+def loops_of(wanted: dict[str, np.ndarray]) -> tuple[int, ...]:
+    blocks = sum(key.startswith("states_") and "norm" not in key for key in wanted)
+    return tuple(len(wanted[f"states_{g}"]) - 1 for g in range(blocks))
 
 
-def captured(folder: str) -> tuple[Run, dict[str, np.ndarray]]:
-    wanted = golden(folder)
+def captured(reference: Reference) -> tuple[Run, dict[str, np.ndarray]]:
+    wanted = reference.golden
     ids = tuple(int(i) for i in wanted["input_ids"])
-    state = InitialState("file", path=str(DATA / folder / "golden.npz"))
-    return run(Request(str(DATA / folder / "ckpt.pt"), (Prompt(ids=ids),), (6,), initial_state=state)), wanted
+    state = InitialState("file", path=str(DATA / reference.folder / "golden.npz"))
+    return run(Request(reference.path, (Prompt(ids=ids),), loops_of(wanted), initial_state=state)), wanted
 
 
-def test_states_entries_and_handoffs_match(folder: str) -> None:
-    found, wanted = captured(folder)
+@each
+def test_states_entries_and_handoffs_match(reference: Reference) -> None:
+    found, wanted = captured(reference)
     trajectory = found.trajectories[0]
+    assert trajectory.provenance.architecture == reference.family
     for g, block in enumerate(trajectory.blocks):
         np.testing.assert_allclose(block.states, wanted[f"states_{g}"], atol=1e-4, rtol=0)
         np.testing.assert_allclose(block.entry, wanted[f"entry_{g}"], atol=1e-4, rtol=0)
         if g:
             jump = wanted[f"states_{g}"][1].astype(np.float64) - wanted[f"states_{g - 1}"][-1]
             np.testing.assert_allclose(block.drift_in, np.linalg.norm(jump, axis=-1), atol=1e-3, rtol=1e-5)
-    assert len(trajectory.blocks) == sum(key.startswith("states_") for key in wanted)
+    assert len(trajectory.blocks) == len(loops_of(wanted))
 
 
-def test_logits_and_coda_lens_of_every_iterate_match(folder: str) -> None:
-    wanted = golden(folder)
-    network = load(locate(str(DATA / folder)), dtype="float32", device="cpu").network
-    last = len(network.blocks) - 1
+@each
+def test_logits_injection_and_coda_lens_of_every_iterate_match(reference: Reference) -> None:
+    wanted = reference.golden
+    network = load(locate(reference.path), dtype="float32", device="cpu").network
+    loops, ids = loops_of(wanted), torch.from_numpy(wanted["input_ids"])
+    inputs: list[list[torch.Tensor]] = [[] for _ in loops]
 
     def start(block: int, entry: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(wanted[f"initial_state_{block}"])[None]
 
+    for g, body in enumerate(network.bodies):
+        body.register_forward_pre_hook(lambda module, given, g=g: inputs[g].append(given[0][0]))
     with torch.inference_mode():
-        logits = network(torch.from_numpy(wanted["input_ids"])[None], loops=[6] * (last + 1), initial_state=start)
-        states = torch.from_numpy(wanted[f"states_{last}"][1:])
-        coda = network.features(states, lens="coda") @ network.head_weight.T
+        logits = network(ids[None], loops=loops, initial_state=start)
+        states = torch.from_numpy(wanted[f"states_{len(loops) - 1}"][1:])
+        coda = network.head.logits(network.features(states, ids=ids, lens="coda"))
     np.testing.assert_allclose(logits[0].numpy(), wanted["logits_final"], atol=1e-4, rtol=0)
     np.testing.assert_allclose(coda.numpy(), wanted["coda_logits"], atol=1e-4, rtol=0)
+    for g, given in enumerate(inputs):
+        np.testing.assert_allclose(torch.stack(given).numpy(), wanted[f"block_input_{g}"], atol=1e-4, rtol=0)
 
 
-def test_readouts_of_the_run_match_the_golden_logits(folder: str) -> None:
-    found, wanted = captured(folder)
+@each
+def test_readouts_of_the_run_match_the_golden_logits(reference: Reference) -> None:
+    found, wanted = captured(reference)
     block = found.trajectories[0].blocks[-1]
     log_p = torch.from_numpy(wanted["coda_logits"]).double().log_softmax(-1)
     entropy = -(log_p.exp() * log_p).sum(-1).numpy()
@@ -79,9 +85,49 @@ def test_readouts_of_the_run_match_the_golden_logits(folder: str) -> None:
     assert (block.readouts["coda", "top10_id"][..., 0] == top).all()
 
 
-def test_one_loop_is_the_plain_stack_without_noise_or_adapter(folder: str) -> None:
-    network = load(locate(str(DATA / folder)), dtype="float32", device="cpu").network
-    ids = torch.from_numpy(golden(folder)["input_ids"])[None]
+@pytest.mark.parametrize("folder", ["ouro-tiny", "ouro-real"])
+def test_the_learned_exit_gate_matches(folder: str) -> None:
+    found, wanted = captured(Reference(folder, "ouro"))
+    readouts = found.trajectories[0].blocks[0].readouts
+    np.testing.assert_allclose(readouts["gate", "gate_logit"], wanted["gate_logit"], atol=1e-4, rtol=0)
+    np.testing.assert_allclose(readouts["gate", "gate_probability"], wanted["gate_probability"], atol=1e-5, rtol=0)
+    np.testing.assert_allclose(readouts["gate", "exit_probability"], wanted["exit_pdf"], atol=1e-5, rtol=0)
+    np.testing.assert_allclose(readouts["gate", "exit_probability"].sum(axis=0), 1, atol=1e-6)
+
+
+@each_trained
+def test_cross_entropy_of_every_depth_matches(reference: Reference) -> None:
+    wanted = reference.golden
+    depths = wanted["cross_entropy_depths"]
+    prompts = tuple(Prompt(ids=tuple(int(i) for i in row)) for row in wanted["eval_ids"])
+    start = InitialState("trained" if reference.family == "ouro" else "zeros")
+    found = run(Request(reference.path, prompts, (int(depths.max()),), initial_state=start, lenses=("coda",)))
+    log_p = np.stack([t.blocks[0].readouts["coda", "log_probability_next"][:, :-1] for t in found.trajectories])
+    by_depth = -log_p.astype(np.float64).mean(axis=(0, 2))
+    np.testing.assert_allclose(by_depth[depths - 1], wanted["cross_entropy"], atol=1e-5, rtol=0)
+
+
+@each_trained
+def test_the_greedy_continuation_is_that_of_the_reference(reference: Reference) -> None:
+    wanted = reference.golden
+    facts = json.loads((DATA / reference.folder / "golden.json").read_text())
+    network = load(locate(reference.path), dtype="float32", device="cpu").network
+
+    def start(block: int, entry: torch.Tensor) -> torch.Tensor:
+        return entry if reference.family == "ouro" else torch.zeros_like(entry)
+
+    ids = torch.from_numpy(wanted["prompt_ids"])
+    with torch.inference_mode():
+        for _ in range(len(wanted["continuation_ids"])):
+            logits = network(ids[None], loops=(facts["text"]["loops"],), initial_state=start)
+            ids = torch.cat([ids, logits[0, -1:].argmax(-1)])
+    assert bytes(ids[len(wanted["prompt_ids"]) :].tolist()).decode() == facts["text"]["greedy_continuation"]
+
+
+@pytest.mark.parametrize("reference", TWO_SCALE, ids=named)
+def test_one_loop_is_the_plain_stack_without_noise_or_adapter(reference: Reference) -> None:
+    network = load(locate(reference.path), dtype="float32", device="cpu").network
+    ids = torch.from_numpy(reference.golden["input_ids"])[None]
 
     def never(block: int, entry: torch.Tensor) -> torch.Tensor:
         raise AssertionError("a single loop asked for an initial state")
@@ -91,17 +137,6 @@ def test_one_loop_is_the_plain_stack_without_noise_or_adapter(folder: str) -> No
         internals: Any = network
         x = (internals.tokens(ids) + internals.positions(torch.arange(ids.shape[1]))) * network.width**0.5
         for stage in internals.stages:
-            x = stage(x)
-        plain = internals.norm(x) @ network.head_weight.T
+            x = stage(x, Context(ids))
+        plain = network.head.logits(internals.norm(x))
     assert torch.equal(looped, plain)
-
-
-def test_key_map_hits_every_weight_once_and_inverts() -> None:
-    for folder in FOLDERS:
-        content = torch.load(DATA / folder / "ckpt.pt", weights_only=True)
-        config = {"model_args": content["model_args"]}
-        names = LatentTTC().key_map(config)
-        assert set(names) == set(content["model"])
-        ours = [name for name in names.values() if name is not None]
-        assert len(ours) == len(set(ours))
-        assert set(ours) == set(LatentTTC().build(config).state_dict())

@@ -43,7 +43,7 @@ def test_hooked_equals_plain_bit_for_bit(tiny: str) -> None:
     last = torch.from_numpy(found.blocks[-1].states[-1].copy())[None]
     with torch.inference_mode():
         plain = network(ids, loops=(6, 6), initial_state=start)
-        decoded = network.features(last, lens="coda") @ network.head_weight.T
+        decoded = network.head.logits(network.features(last, ids=ids[0], lens="coda"))
     assert torch.equal(plain, decoded)
 
 
@@ -253,7 +253,7 @@ def test_progress_rises_to_the_end_and_names_its_stages(tiny: str) -> None:
     runner.run(request_for(tiny, "one", "two"), progress=lambda stage, fraction: told.append((stage, fraction)))
     fractions = [fraction for _, fraction in told]
     assert fractions == sorted(fractions)
-    assert {stage for stage, _ in told} == {"loading", "capturing", "decoding"}
+    assert {stage for stage, _ in told} == {"hashing", "loading", "capturing", "decoding"}
 
 
 def test_one_load_for_many_runs_and_one_model_in_memory(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ def write_tiny(folder: Path, *, changes: dict[str, Any] | None = None, seed: int
     """A checkpoint folder of a tiny random network of the two-scale paper; returns the folder."""
     from safetensors.torch import save_file
 
+    from model.architecture import stored_names
     from model.architectures.latent_ttc import LatentTTC
 
     config = {"model_args": TINY | (changes or {}), "training": {"mean_loops": 4.0, "step": 7}}
@@ -68,7 +69,7 @@ def write_tiny(folder: Path, *, changes: dict[str, Any] | None = None, seed: int
             if "norm" in name:
                 parameter.mul_(torch.rand_like(parameter) + 0.5)
     own = network.state_dict()
-    tensors = {theirs: own[ours].clone() for theirs, ours in family.key_map(config).items() if ours is not None}
+    tensors = {theirs: own[ours].clone() for ours, theirs in stored_names(family.key_map(config)).items()}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -1,0 +1,77 @@
+"""Retrofitted Llama and TinyLlama: pre-norm layers of a pretrained model, looped.
+
+Source: McLeish et al., arXiv 2511.07384, in the form of the authors' public code.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
+from model.config import integer
+from model.layers import CausalAttention, PackedGatedMlp, rms_norm
+from model.retrofit import (
+    RetrofitConfig,
+    RetrofitNetwork,
+    is_raven,
+    mean_recurrence,
+    noise_rule,
+    read_retrofit,
+    retrofit_keys,
+)
+from model.start import InitialRule
+
+
+class _Layer(nn.Module):
+    """x += attn(RMS_1(x)); x += mlp(RMS_2(x))."""
+
+    def __init__(self, config: RetrofitConfig) -> None:
+        super().__init__()
+        width = config.heads.width
+        self.norm_1, self.norm_2 = rms_norm(width, config.eps), rms_norm(width, config.eps)
+        self.attention = CausalAttention(config.heads, bias=config.bias)
+        self.mlp = PackedGatedMlp(width, config.hidden, bias=config.bias)
+
+    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
+        x = x + self.attention(self.norm_1(x), context)
+        return x + self.mlp(self.norm_2(x))
+
+
+@dataclass(frozen=True)
+class RetrofitLlama(NativeArchitecture):
+    """Llama or TinyLlama with retrofitted recurrence (arXiv 2511.07384)."""
+
+    name: ClassVar[str] = "retrofit_llama"
+    title: ClassVar[str] = "Retrofitted Llama"
+    space: ClassVar[Space] = "raw"
+    injection: ClassVar[str] = "adapter([state; entry]) before every loop"
+    logit_lens: ClassVar[str] = "ln_f, head"
+    recognised_by: ClassVar[str] = "`model_type` huginn_raven; `norm_1`, `norm_2` alone and no `q_norm`"
+    verified: ClassVar[str] = "states, logits, every coda-lens logit"
+
+    def recognises(self, config: Mapping[str, Any], keys: frozenset[str]) -> bool:
+        """The model type is shared with Huginn and the retrofitted OLMo: the norms of a layer decide."""
+        return is_raven(config, keys) and not any(".q_norm." in key for key in keys)
+
+    def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
+        """The untrained network. Raises ValueError naming a field that is missing, odd or not supported."""
+        return RetrofitNetwork(read_retrofit(config), _Layer)
+
+    def key_map(self, config: Mapping[str, Any]) -> Mapping[str, str | None]:
+        """The authors' tensor names -> ours."""
+        return retrofit_keys(config, {})
+
+    def loops_trained(self, config: Mapping[str, Any]) -> float | None:
+        """``mean_recurrence``."""
+        return mean_recurrence(config)
+
+    def config_loops(self, config: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """``mean_recurrence``, which the authors' code runs in evaluation."""
+        return None if mean_recurrence(config) is None else (integer(config, "mean_recurrence"),)
+
+    def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
+        """Truncated normal of std ``init_values.std`` times ``embed_scale``; ``initial_state_mode`` is not read here."""
+        return noise_rule(config)
