@@ -8,6 +8,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from .errors import CaptureError
+from .visible import visible
 
 Tokens = Sequence[int] | np.ndarray | Tensor | None
 Labels = Sequence[str] | Callable[[int], str] | None
@@ -32,10 +33,10 @@ def ids_of(tokens: Tokens, count: int) -> Int64[np.ndarray, " tokens"]:
 
 
 def label_of(labels: Labels, token: int) -> str:
-    """A token's text: by the function that was given, else its id."""
+    """A token's text: by the function that was given, else its id; whitespace is made visible."""
     if token == _UNKNOWN:
         return "⟨?⟩"
-    return labels(token) if callable(labels) else f"⟨{token}⟩"
+    return visible(labels(token)) if callable(labels) else f"⟨{token}⟩"
 
 
 def labels_of(labels: Labels, ids: Int64[np.ndarray, " tokens"]) -> tuple[str, ...]:
@@ -44,4 +45,4 @@ def labels_of(labels: Labels, ids: Int64[np.ndarray, " tokens"]) -> tuple[str, .
         return tuple(label_of(labels, int(i)) for i in ids)
     if len(labels) != len(ids):
         raise CaptureError(f"{len(labels)} labels were given for {len(ids)} tokens; give one for each.")
-    return tuple(labels)
+    return tuple(visible(label) for label in labels)

@@ -60,7 +60,8 @@ def record(
             ``lambda x: model.head(model.norm(x))``; or ``{"logit": ..., "coda": ...}``, where the coda is the rest of
             the network and decodes the last block only. Without it no readouts are made.
         tokens: the ids that went in, in order; they give the log-probability of the true next token.
-        labels: text of every position, or a function from id to text, which then names predicted tokens too.
+        labels: text of every position, or a function from id to text, which then names predicted tokens too; whitespace is
+            made visible.
         loops: how many loops must have run, one number or one per block; None takes what ran.
         entry: what came into the block from below, one tensor or one per block. None takes what the first call was
             handed; of several inputs of the state's shape, that one in whose place the second call gets the first

@@ -3,8 +3,12 @@
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false, reportPrivateUsage=false
 # (lambdas for torch, which has no types for them)
 
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,8 @@ from model.capture import lenses as lenses_module
 from model.capture.readout import Head, decode, readouts
 from tests.model.toy_networks import Looped
 
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "tests" / "data" / "own_model"
 VOCABULARY, WIDTH = 50, 16
 
 
@@ -464,3 +470,41 @@ def test_a_compiled_model_is_recorded_before_or_forced_eager_and_never_wrongly(m
         found = record(compiled, ["loop_a", "loop_b"], run=lambda: compiled(IDS))  # type: ignore[arg-type]
     assert np.array_equal(found.blocks[1].states, wanted.blocks[1].states)
     assert found.provenance.architecture == "Model"
+
+
+def test_the_readmes_example_runs_beside_its_own_model_py_and_its_run_can_be_exported(tmp_path: Path) -> None:
+    lines = (EXAMPLE / "train.py").read_text(encoding="utf-8").splitlines()
+    shown = [line for line in lines if not line.startswith("# pyright:")]
+    code = "\n".join(shown)
+    assert f"```python\n{code}\n```\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert sum(bool(line) for line in shown) <= 15
+    folder = tmp_path / "own"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    executable = Path(sys.executable)
+    wanted = [
+        str(executable.with_name("loopscope")),
+        "export",
+        "--run",
+        "runs/step-100",
+        "--chart",
+        "says",
+        "--format",
+        "pdf,csv",
+    ]
+    for command in ([str(executable), "train.py"], [*wanted, "--out", "figures"]):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "figures" / "says-icml2024.pdf").read_bytes().startswith(b"%PDF")
+    trained, untrained = (load(folder / "runs" / f"step-{step}").trajectories[0] for step in (100, 0))
+    assert "".join(trained.labels) == "to·be·or·not·to·be"
+    last = [run.blocks[0].readouts["logit", "log_probability_next"][-1, :-1].mean() for run in (untrained, trained)]
+    assert last[0] < -4 < -0.7 < last[1]
+
+
+def test_record_is_imported_with_torch_only_when_it_is_named() -> None:
+    code = (
+        "import sys, loopscope; a = 'torch' in sys.modules; loopscope.record; print(a, 'torch' in sys.modules, dir(loopscope))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("False True")
+    assert all(name in done.stdout for name in ("'record'", "'save'", "'load'", "'Head'"))

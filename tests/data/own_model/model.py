@@ -35,4 +35,8 @@ class LoopedLM(nn.Module):
         x = self.bytes(ids) + self.positions(torch.arange(ids.shape[1]))
         for _ in range(self.loops):
             x = self.block(x)
+        return self.read(x)
+
+    def read(self, x: Tensor) -> Tensor:
+        """Logits of a state."""
         return self.head(self.norm(x))

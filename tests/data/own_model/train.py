@@ -1,5 +1,9 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+"""train.py: your own training loop, here on one sentence."""
+
 import torch
 from loopscope import record, save
+
 from model import LoopedLM  # your own model.py
 
 model, ids = LoopedLM(), torch.tensor([list(b"to be or not to be")])
@@ -10,6 +14,5 @@ for step in range(101):
     optimizer.step()
     optimizer.zero_grad()
     if step % 50 == 0:
-        lens = lambda x: model.head(model.norm(x))
-        seen = record(model, "block", run=lambda: model(ids), decode=lens, tokens=ids, labels=chr, name=f"step {step}")
+        seen = record(model, "block", run=lambda: model(ids), decode=model.read, tokens=ids, labels=chr, name=f"step {step}")
         save(seen, f"runs/step-{step}")
