@@ -5,11 +5,11 @@ bundled run before that.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from analysis.chart import ChartError
 from analysis.exit_rule import MissingReadout
@@ -19,6 +19,7 @@ from analysis.registry import first_sentence
 from model.capture.errors import CaptureError
 from model.capture.trajectory import Run, RunFormatError, Trajectory, load_run, save_run
 from model.card import Card
+from model.files import check_allowed
 from model.locate import DEMO_FOLDER, CheckpointError, canonical, checked_digest, demo_names, digest, locate
 from model.memory import Estimate, MemoryLimit, estimate_request
 from model.noise import initial_state_digest
@@ -35,6 +36,10 @@ from model.request import (
     RequestError,
 )
 from model.tokenizer import labels, load_tokenizer, prompt_ids
+from model.tokenizer import warnings as tokenizer_warnings
+from model.uploads import Upload
+from model.uploads import keep as keep_files
+from model.uploads import remove as remove_upload
 
 __all__ = [
     "KNOWN_ERRORS",
@@ -56,18 +61,24 @@ __all__ = [
     "Run",
     "RunFormatError",
     "Trajectory",
+    "Upload",
     "architectures",
     "bundled_others",
     "bundled_request",
     "card",
+    "check_allowed",
     "checkpoints",
+    "devices",
     "estimate",
+    "keep_upload",
     "load",
     "readouts",
+    "remove_upload",
     "resolve",
     "run",
     "save",
     "tokenize",
+    "warnings",
 ]
 
 Progress = Callable[[str, float], None]
@@ -94,15 +105,50 @@ def checkpoints() -> tuple[str, ...]:
     return demo_names()
 
 
-def card(checkpoint: str) -> Card:
-    """What a checkpoint is, from its headers. Bundled ones are read from their index, without torch."""
+def _silent(stage: str, fraction: float) -> None:
+    """Progress that nobody watches."""
+
+
+def card(checkpoint: str, *, progress: Progress = _silent) -> Card:
+    """What a checkpoint is, from its headers. Bundled ones are read from their index, without torch.
+
+    ``progress`` is told how far the hashing of the files is.
+    """
     located = locate(checkpoint)
     bundled = _bundled_cards().get(canonical(checkpoint))
     if bundled is not None and bundled.digest == digest(located):
         return bundled
     from model.checkpoint import card as read_card  # torch: only its families can tell what the tensors are
 
-    return read_card(checkpoint)
+    return read_card(checkpoint, progress=progress)
+
+
+def keep_upload(files: Sequence[tuple[str, BinaryIO]], *, limit_bytes: int) -> Upload:
+    """Keep uploaded files in a private folder, to be used by the name of the result until ``remove_upload``.
+
+    Raises CheckpointError with a sentence when a file name is unsafe or the files are too large.
+    """
+    return keep_files(files, limit_bytes=limit_bytes)
+
+
+def devices() -> tuple[str, ...]:
+    """Kinds of devices that the network can run on here."""
+    from model.checkpoint import devices as here  # torch: only it knows the machine's accelerators
+
+    return here()
+
+
+def warnings(request: Request) -> tuple[str, ...]:
+    """What a reader should know about the special tokens of the prompts. Raises as the run itself would."""
+    found = card(request.checkpoint)
+    try:
+        tokenizer = load_tokenizer(locate(request.checkpoint), found.vocabulary)
+    except CheckpointError:
+        return ()
+    said: list[str] = []
+    for prompt in request.prompts:
+        said += tokenizer_warnings(tokenizer, prompt_ids(prompt, tokenizer, found.vocabulary, found.context))
+    return tuple(dict.fromkeys(said))
 
 
 def tokenize(checkpoint: str, text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -112,12 +158,15 @@ def tokenize(checkpoint: str, text: str) -> tuple[tuple[int, ...], tuple[str, ..
     return ids, labels(tokenizer, ids)
 
 
-def resolve(request: Request) -> Request:
+def resolve(request: Request, *, progress: Progress = _silent) -> Request:
     """The request with its checkpoint's one name and the digests of all files it reads.
+
+    ``progress`` is told how far the hashing is.
 
     Raises CheckpointError or RequestError when a file is not there or has changed since the request was made.
     """
-    found = checked_digest(locate(request.checkpoint), request.digest)
+    located = locate(request.checkpoint)
+    found = checked_digest(located, request.digest, progress=lambda fraction: progress("hashing", fraction))
     state = request.initial_state
     if state.kind == "file" and state.path is not None:
         state = replace(state, digest=initial_state_digest(state.path))
