@@ -9,6 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from .errors import CaptureError
+from .hooks import first_tensor
 from .readout import decode_logits, readouts
 from .trajectory import ReadoutKey
 
@@ -94,11 +95,39 @@ def _refuse_mixing(decode: Decode, state: Float[Tensor, "1 tokens width"], whole
     """The logit lens reads each token alone: one token by itself must give what it gave among the others."""
     middle = state.shape[1] // 2
     alone, among = decode(state[:, middle : middle + 1])[0, 0].float(), whole[0, middle].float()
-    tolerance = 1e-3 if state.dtype in (torch.float32, torch.float64) else 0.1
-    defined = among.isfinite() & alone.isfinite()
-    off = torch.where(defined, (alone - among).abs(), 0.0).max()
-    if off > tolerance * torch.where(defined, among.abs(), 0.0).max():
+    if not _alike(alone, among, state.dtype):
         raise CaptureError(
             "decode gives a token other logits when it stands alone, so it mixes tokens and is no logit lens. What runs "
             'the rest of the network is the coda lens of the last block: give decode={"coda": ...}.'
         )
+
+
+def check_coda(decode: Decode, last: Float[Tensor, "1 tokens width"], output: object) -> None:
+    """Compare the coda of the last iterate with the logits that the pass returned, where it returned logits.
+
+    Logits of the last position alone are compared as well. Raises CaptureError when they differ.
+    """
+    own = output
+    if isinstance(own, Mapping | tuple | list):
+        try:
+            own = first_tensor(own)
+        except CaptureError:
+            return
+    coda = _checked(decode, last, lens="coda")[0]
+    if not isinstance(own, Tensor) or own.dim() < 2 or own.shape[-1] != coda.shape[-1]:
+        return
+    own = own.detach().flatten(0, -2)
+    if len(own) in (1, len(coda)) and not _alike(coda[-len(own) :].float(), own.float(), last.dtype):
+        off = (coda[-len(own) :].float() - own.float()).abs().max()
+        raise CaptureError(
+            f"decode's coda on the last iterate is not what the model said (logits differ by up to {off:.3g}): it must be "
+            "all that follows the last block, each norm once. Where run returns something else than logits, let it return None."
+        )
+
+
+def _alike(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
+    """Whether logits are equal but for rounding in ``dtype``; what is not finite is passed over."""
+    tolerance = 1e-3 if dtype in (torch.float32, torch.float64) else 0.1
+    defined = found.isfinite() & wanted.isfinite()
+    off = torch.where(defined, (found - wanted).abs(), 0.0).max()
+    return bool(off <= tolerance * torch.where(defined, wanted.abs(), 0.0).max())

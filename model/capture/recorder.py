@@ -18,7 +18,7 @@ from .errors import CaptureError
 from .evaluating import evaluating
 from .hooks import spanned
 from .labels import Labels, Tokens, ids_of, label_of, labels_of
-from .lenses import Decode, Lens, named_lenses, read_out
+from .lenses import Decode, Lens, check_coda, named_lenses, read_out
 from .trajectory import Provenance, ReadoutKey, Trajectory
 
 Given = Tensor | Sequence[Tensor | None] | None
@@ -58,7 +58,8 @@ def record(
             [tokens, width]; of what a block returns, the first tensor is the state.
         decode: states [n, tokens, width] -> logits [n, tokens, vocabulary], for each token by itself, such as
             ``lambda x: model.head(model.norm(x))``; or ``{"logit": ..., "coda": ...}``, where the coda is the rest of
-            the network and decodes the last block only. Without it no readouts are made.
+            the network and decodes the last block only. Where ``run`` returns the model's logits, the coda of the last
+            iterate must equal them. Without it no readouts are made.
         tokens: the ids that went in, in order; they give the log-probability of the true next token.
         labels: text of every position, or a function from id to text, which then names predicted tokens too; whitespace is
             made visible.
@@ -86,7 +87,7 @@ def record(
     asked = None if loops is None else _per_block(loops, len(spans))
     keep = _Keep(every, positions, states)
     with evaluating(module):
-        calls = _watched_run(module, spans, run)
+        calls, output = _watched_run(module, spans, run)
         _check_loops(calls, asked)
         for seen, one in zip(calls.blocks, _given(entry, calls, what="entry"), strict=True):
             seen.entry = one
@@ -94,6 +95,8 @@ def record(
             seen.initial_state = one
         ids = ids_of(tokens, calls.first.tokens)
         buffers = _measured(calls, spans, keep=keep, working=bool(lenses))
+        if "coda" in lenses:
+            check_coda(lenses["coda"], buffers[-1].working[-1:].to(calls.first.dtype), output)
         decoded = _decoded(buffers, ids, lenses=lenses, dtype=calls.first.dtype)
     known = {int(i) for found in decoded for key, a in found.items() if key[1] == "top10_id" for i in np.unique(a) if i >= 0}
     architecture = type(getattr(module, "_orig_mod", module)).__name__  # torch.compile wraps
@@ -143,17 +146,17 @@ class _Keep:
         return slice(start, min(stop, count))
 
 
-def _watched_run(module: nn.Module, spans: Sequence[Span], run: Callable[[], Any]) -> Calls:
+def _watched_run(module: nn.Module, spans: Sequence[Span], run: Callable[[], Any]) -> tuple[Calls, Any]:
     calls = Calls([span.name for span in spans])
     pairs = [(span.first, span.last) for span in spans]
     with spanned(pairs, calls.on_input, calls.on_call, whole=module) as wholes:
-        run()
+        output = run()
     calls.check_all_called()
     if wholes[0] > 1 and all(module is not m for pair in pairs for m in pair):
         raise CaptureError(
             f"run called the model {wholes[0]} times; it must make one forward pass over one prompt. Record each by itself."
         )
-    return calls
+    return calls, output
 
 
 def _per_block(loops: int | Sequence[int], blocks: int) -> list[int]:

@@ -23,63 +23,17 @@ from analysis.export import KINDS, export
 from model.capture import CaptureError, Run, Trajectory, load, record, save
 from model.capture import lenses as lenses_module
 from model.capture.readout import Head, decode, readouts
+from tests.model.own_modules import IDS, VOCABULARY, WIDTH, Listed, Model, both, linear
 from tests.model.toy_networks import Looped
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "tests" / "data" / "own_model"
-VOCABULARY, WIDTH = 50, 16
-
-
-class Mixing(nn.Module):
-    """A layer through which every token sees the ones before it; dropout shows whether eval mode is on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-        self.dropout = nn.Dropout(0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        past = x.cumsum(-2) / torch.arange(1, x.shape[-2] + 1, device=x.device, dtype=x.dtype)[:, None]
-        return 0.5 * x + self.dropout(torch.tanh(self.linear(past)))
-
-
-class Model(nn.Module):
-    """Embedding, two looped blocks, a coda layer, norm and head: somebody's own network."""
-
-    def __init__(self, loops: tuple[int, int] = (6, 4)) -> None:
-        super().__init__()
-        self.loops = loops
-        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.loop_a, self.loop_b, self.coda = Mixing(), Mixing(), Mixing()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.head = nn.Linear(WIDTH, VOCABULARY)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        for block, loops in zip((self.loop_a, self.loop_b), self.loops, strict=True):
-            for _ in range(loops):
-                x = block(x)
-        return self.rest(x)
-
-    def logit_lens(self, x: Tensor) -> Tensor:
-        return self.head(self.norm(x))
-
-    def rest(self, x: Tensor) -> Tensor:
-        return self.logit_lens(self.coda(x))
 
 
 @pytest.fixture
 def model() -> Model:
     torch.manual_seed(0)
     return Model()
-
-
-IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
-
-
-def both(model: Model, ids: Tensor = IDS, **options: Any) -> Trajectory:
-    given: dict[str, Any] = {"decode": {"logit": model.logit_lens, "coda": model.rest}, "tokens": ids} | options
-    return record(model, ["loop_a", "loop_b"], run=lambda: model(ids), **given)
 
 
 def unrolled(model: Model, ids: Tensor = IDS) -> list[np.ndarray]:
@@ -179,24 +133,6 @@ def test_the_state_is_the_input_that_carries_the_output_on() -> None:
     given = record(whole, "body", run=lambda: whole(entry, noise), initial_state=torch.ones(5, 4)).blocks[0]
     assert (given.states[0] == 1).all()
     assert np.array_equal(given.states[1:], found.states[1:])
-
-
-class Listed(nn.Module):
-    """Runs its list of layers ``rounds`` times."""
-
-    def __init__(self, layers: list[nn.Module], rounds: int) -> None:
-        super().__init__()
-        self.h, self.rounds = nn.ModuleList(layers), rounds
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(self.rounds):
-            for layer in self.h:
-                x = layer(x)
-        return x
-
-
-def linear() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 4), nn.Tanh())
 
 
 @pytest.mark.parametrize(
@@ -358,118 +294,6 @@ def test_what_is_saved_is_what_is_loaded(model: Model, tmp_path: Any) -> None:
     assert np.array_equal(run.trajectories[1].blocks[1].states, found.blocks[1].states)
     with pytest.raises(ValueError, match="no trajectory"):
         save([], tmp_path / "empty")
-
-
-class Called(nn.Module):
-    """Calls its blocks as ``how`` says."""
-
-    def __init__(self, how: Callable[["Called", Tensor], object]) -> None:
-        super().__init__()
-        self.first, self.second, self.how = linear(), linear(), how
-
-    def forward(self, x: Tensor) -> None:
-        self.how(self, x)
-
-
-X = torch.randn(1, 3, 4)
-REFUSED: dict[str, tuple[Callable[[Called, Tensor], object], Any, str]] = {
-    "forward": (lambda m, x: m.first.forward(x), "first", "not block.forward"),
-    "path": (lambda m, x: m.first(x), "frist", "near names are first"),
-    "deep path": (lambda m, x: m.first(x), "model.first", "near names are .*first"),
-    "no block": (lambda m, x: m.first(x), [], "No looped block"),
-    "same twice": (lambda m, x: m.first(x), ["first", "first"], "one and the same"),
-    "turns": (lambda m, x: m.first(m.second(m.first(x))), ["first", "second"], "take turns"),
-    "order": (lambda m, x: m.first(m.second(x)), ["first", "second"], "order in which they run"),
-    "shapes": (lambda m, x: (m.first(x), m.first(x[:, :1])), "first", "no generation"),
-    "empty": (lambda m, x: m.first(x[:, :0]), "first", "empty prompt"),
-    "vector": (lambda m, x: m.first(x[0, 0]), "first", r"shape \[4\]"),
-    "one silent": (lambda m, x: m.first(x), ["first", "second"], "no call of block 'second'"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_single_full_pass_is_refused(case: str) -> None:
-    how, block, words = REFUSED[case]
-    whole = Called(how)
-    with pytest.raises(CaptureError, match=words):
-        record(whole, block, run=lambda: whole(X))
-
-
-def test_two_passes_in_one_run_are_refused(model: Model) -> None:
-    with pytest.raises(CaptureError, match="called the model 2 times"):
-        record(model, "loop_a", run=lambda: (model(IDS), model(IDS)))
-
-
-def test_lists_that_do_not_tell_where_a_loop_ends_are_refused() -> None:
-    a, b = linear(), linear()
-    for layers, words in (([a, b, a], "where a loop ends"), ([], "empty ModuleList")):
-        whole = Listed(layers, 1)
-        with pytest.raises(CaptureError, match=words):
-            record(whole, "h", run=lambda whole=whole: whole(X))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"loops": (6, 5)}, r"\[6, 4\] loops ran and \[6, 5\] were asked for"),
-        ({"loops": (6,)}, "give 1 or 2"),
-        ({"tokens": [1, 2]}, "2 tokens were given and the block ran over 7"),
-        ({"tokens": [-1] * 7}, "negative"),
-        ({"labels": ["a"]}, "1 labels were given for 7"),
-        ({"every": 0}, "every=0"),
-        ({"positions": (3, 3)}, "start < stop"),
-        ({"positions": (9, 12)}, "behind the 7 tokens"),
-        ({"entry": [None]}, "each of the 2 blocks"),
-        ({"initial_state": [torch.ones(2, WIDTH), None]}, r"shape \[2, 16\]"),
-        ({"decode": {"tuned": lambda x: x}}, "logit and coda"),
-        ({"decode": lambda x: x[0]}, "expected logits of shape"),
-        ({"decode": lambda x: (x, x)}, "returned tuple"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(model: Model, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(CaptureError, match=words):
-        both(model, **options)
-
-
-def test_a_coda_under_the_name_of_the_logit_lens_is_refused(model: Model) -> None:
-    with pytest.raises(CaptureError, match="mixes tokens"):
-        both(model, decode=model.rest)
-
-
-def test_loops_that_ran_as_asked_are_taken(model: Model) -> None:
-    assert [block.loops for block in both(model, loops=(6, 4)).blocks] == [6, 4]
-
-
-def test_a_block_that_is_handed_another_width_needs_its_initial_state() -> None:
-    class Wide(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.adapter = nn.Linear(8, 4)
-
-        def forward(self, x: Tensor) -> None:
-            state = x
-            for _ in range(3):
-                state = self.adapter(torch.cat([x, state], dim=-1))
-
-    wide = Wide()
-    with pytest.raises(CaptureError, match="give initial_state="):
-        record(wide, "adapter", run=lambda: wide(X))
-    found = record(wide, "adapter", run=lambda: wide(X), entry=X, initial_state=X).blocks[0]
-    assert found.loops == 3
-
-
-@pytest.mark.slow
-def test_a_compiled_model_is_recorded_before_or_forced_eager_and_never_wrongly(model: Model) -> None:
-    wanted = both(model.eval())
-    compiled = torch.compile(model, backend="eager")
-    with torch.no_grad():
-        compiled(IDS)
-    with pytest.raises(CaptureError, match="force_eager"):
-        record(model, ["loop_a", "loop_b"], run=lambda: compiled(IDS))
-    with torch.compiler.set_stance("force_eager"):
-        found = record(compiled, ["loop_a", "loop_b"], run=lambda: compiled(IDS))  # type: ignore[arg-type]
-    assert np.array_equal(found.blocks[1].states, wanted.blocks[1].states)
-    assert found.provenance.architecture == "Model"
 
 
 def test_the_readmes_example_runs_beside_its_own_model_py_and_its_run_can_be_exported(tmp_path: Path) -> None:
