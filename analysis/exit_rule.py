@@ -161,7 +161,7 @@ def recorded_lens(trajectory: Trajectory, block: int, quantity: str, *, wanted: 
         why = " It exists on the last looped block only." if wanted == "coda" else ""
         raise MissingReadout(
             f"Block {trace.name} has no readout by the {wanted} lens.{why} Choose another lens, or run again with it "
-            f"(--lens {wanted}, on the page: Lenses)."
+            f"(--lens {wanted}, on the page: Lenses, in record(): decode=)."
         )
     return wanted
 
@@ -174,5 +174,5 @@ def default_lens(trajectory: Trajectory, block: int, quantity: str) -> str:
             return lens
     raise MissingReadout(
         f"This run has no readout {quantity!r} for block {trajectory.blocks[block].name}; "
-        "run again with a lens (--lens logit or --lens coda, on the page: Lenses)."
+        "run again with a lens (--lens logit or --lens coda, on the page: Lenses, in record(): decode=)."
     )
