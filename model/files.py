@@ -52,14 +52,14 @@ def server_path(name: str) -> Path:
         raise CheckpointError(f"The path {name!r} begins with a home folder that is not here; give the whole path.") from error
 
 
-def check_inside(path: Path) -> None:
-    """Raise CheckpointError for a link that leads out of its folder; the Hugging Face cache's own links are kept.
+def check_inside(path: Path, folder: Path) -> None:
+    """Raise CheckpointError for a link that leads out of the folder; the Hugging Face cache's own links are kept.
 
     In that cache ``snapshots/REVISION/FILE`` leads to ``blobs/HASH`` beside ``snapshots``.
     """
-    folder, target = path.parent.resolve(), path.resolve()
-    cached = folder.parent.name == "snapshots" and target.parent == folder.parent.parent / "blobs"
-    if not target.is_relative_to(folder) and not cached:
+    home, target = folder.resolve(), path.resolve()
+    cached = home.parent.name == "snapshots" and target.parent == home.parent.parent / "blobs"
+    if not target.is_relative_to(home) and not cached:
         raise CheckpointError(
             f"{path.name} is a link that leads out of its folder and is not followed; give the path of the file itself."
         )

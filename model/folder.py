@@ -44,10 +44,13 @@ def in_folder(folder: Path, *, weights: Path | None = None) -> FolderFiles:
     Raises CheckpointError when no file can be chosen, a shard is missing, or a file is empty, a pointer or leads away.
     """
     chosen = weights or _choose(folder)
-    _check(chosen)
-    parts = _shards(chosen) if chosen.name.endswith(INDEX_END) else (chosen,)
+    indexed = chosen.name.endswith(INDEX_END)
+    if chosen.suffix == ".json" and not indexed:
+        raise CheckpointError(f"{chosen.name} holds no weights; give the path of its folder, or of the weights file.")
+    _check(chosen, folder)
+    parts = _shards(chosen) if indexed else (chosen,)
     for part in parts:
-        _check(part)
+        _check(part, folder)
     config = _there(folder / "config.json")
     tokenizer = next((path for name in _TOKENIZERS if (path := _there(folder / name))), None)
     beside = tuple(path for name in _BESIDE if (path := _there(folder / name)))
@@ -106,10 +109,10 @@ def _choose(folder: Path) -> Path:
 def _there(path: Path) -> Path | None:
     if not path.is_file():
         return None
-    check_inside(path)
+    check_inside(path, path.parent)
     return path
 
 
-def _check(path: Path) -> None:
-    check_inside(path)
+def _check(path: Path, folder: Path) -> None:
+    check_inside(path, folder)
     check_whole(path)

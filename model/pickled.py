@@ -19,7 +19,7 @@ from model.locate import CheckpointError
 
 MAX_PICKLE = 16 << 20
 """Bytes of the pickle proper (names and settings, no weights); objects take many times their bytes in a pickle."""
-MAX_OLD_PICKLE = 4 << 20
+MAX_OLD_PICKLE = 2 << 20
 """The same in the older format, whose pickle is walked through before it is read."""
 MAX_DIRECTORY = 16 << 20
 """Bytes of a zip archive's directory: about 150,000 tensors."""
@@ -34,12 +34,16 @@ _DAMAGED = "is damaged or no checkpoint at all. Copy it again, or save its weigh
 _LOCK = threading.Lock()  # torch keeps one list of allowed names for all threads
 
 
+class _OddScalar(ValueError):
+    """A numpy scalar that is not read; the message is the second half of a sentence."""
+
+
 class _Kind:
     """Stands for numpy.dtype while a file is read, so that nothing of numpy is called with what the file says."""
 
     def __init__(self, code: object, *_: object) -> None:
-        if not isinstance(code, str) or re.fullmatch(r"[biufc][0-9]{1,2}", code) is None:
-            raise ValueError(f"a numpy scalar of kind {code!r}")
+        if not isinstance(code, str) or re.fullmatch(r"[biuf][1248]|c8|c16", code) is None:
+            raise _OddScalar(f"it holds a numpy scalar of kind {str(code)[:20]!r}, which is no plain number. {_RESAVE}")
         self.code, self.order = code, "="
 
     def __setstate__(self, state: tuple[object, ...]) -> None:
@@ -49,7 +53,7 @@ class _Kind:
 def _scalar(kind: object, raw: object = b"") -> bool | int | float | complex:
     """Stands for numpy's scalar constructor: a number from its bytes."""
     if not isinstance(kind, _Kind) or not isinstance(raw, bytes):
-        raise ValueError("a numpy scalar that is no number")
+        raise _OddScalar(f"it holds a numpy scalar that is no plain number. {_RESAVE}")
     (value,) = np.frombuffer(raw, dtype=np.dtype(kind.order + kind.code))
     return value.item()
 
@@ -71,7 +75,8 @@ def read_pickled(path: Path, *, data: bool) -> tuple[dict[str, Tensor], dict[str
     Returns: name -> tensor as stored, memory-mapped where possible; and the top-level entries that hold no tensor.
     Raises CheckpointError, naming the file, for anything that is not a dict of tensors or would have to run code.
     """
-    zipped = zipfile.is_zipfile(path)
+    with path.open("rb") as file:
+        zipped = file.read(4) == b"PK\x03\x04"  # as torch decides it
     content = _load(path, data=False, zipped=zipped)
     if not isinstance(content, dict):
         raise CheckpointError(f"{path.name} holds a {type(content).__name__}; expected a dict with the weights under 'model'.")
@@ -102,6 +107,8 @@ def _load(path: Path, *, data: bool, zipped: bool) -> object:
 
 
 def _why(path: Path, error: Exception) -> str:
+    if isinstance(error, _OddScalar):
+        return str(error)
     try:
         blocked = get_unsafe_globals_in_checkpoint(path)
     except Exception:  # the older format, or a file so damaged that its list of imports cannot be read either

@@ -233,12 +233,17 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(tokenizer.label(token) for token in ids)
 
 
-def prompt_ids(prompt: Prompt, tokenizer: Tokenizer | None, vocabulary: int, context: int) -> tuple[int, ...]:
-    """Ids that go in. Raises RequestError when there are none, too many, or one is outside the vocabulary."""
+def prompt_ids(
+    prompt: Prompt, tokenizer: Tokenizer | None, vocabulary: int, context: int, *, special: bool = False
+) -> tuple[int, ...]:
+    """Ids that go in; ``special`` as in ``Tokenizer.encode``, typed ids go in as they are.
+
+    Raises RequestError when there are none, too many, or one is outside the vocabulary.
+    """
     if prompt.ids is not None:
         ids = prompt.ids
     elif tokenizer is not None and prompt.text is not None:
-        ids = tokenizer.encode(prompt.text)
+        ids = tokenizer.encode(prompt.text, special)
     else:
         ids = ()
     if not ids:

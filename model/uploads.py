@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Protocol, runtime_checkable
 
 from model.files import CheckpointError
 
@@ -20,6 +20,19 @@ MAX_FILES = 1000
 _CHUNK = 1 << 20
 _LABEL = 40
 _NAME = 200
+
+
+@runtime_checkable
+class Content(Protocol):
+    """What is needed of an uploaded file: any binary stream that can be rewound."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes, b"" at the end."""
+        ...
+
+    def seek(self, offset: int, /) -> int:
+        """Go to a byte."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,7 @@ _kept: dict[str, _Kept] = {}
 _base: list[tuple[int, Path]] = []  # the process that made the folder, and the folder
 
 
-def keep(files: Sequence[tuple[str, BinaryIO]], *, limit_bytes: int) -> Upload:
+def keep(files: Sequence[tuple[str, Content]], *, limit_bytes: int) -> Upload:
     """Write uploaded files, chunk by chunk, to a folder that only this user can read.
 
     Args:
@@ -98,7 +111,7 @@ def _hold(upload: Upload, digest: str) -> Upload:
         return kept.upload
 
 
-def _write(folder: Path, files: Sequence[tuple[str, BinaryIO]], limit: int) -> tuple[list[str], int]:
+def _write(folder: Path, files: Sequence[tuple[str, Content]], limit: int) -> tuple[list[str], int]:
     """One line per file (name and sha256), and the bytes written."""
     digests, size = list[str](), 0
     for name, content in files:

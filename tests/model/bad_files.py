@@ -88,6 +88,15 @@ def index_leading_out(shard_name: str) -> Writer:
     return write
 
 
+def index_through_link(folder: Path, canary: Path) -> None:
+    """An index whose shard lies in a linked folder."""
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    torch.save({"a": torch.ones(2)}, outside / "a.bin")
+    (folder / "sub").symlink_to(outside)
+    index(folder, {"a": "sub/a.bin"})
+
+
 def header(length: int, text: dict[str, Any] | bytes, data: int = 64) -> Writer:
     """A safetensors file with any header length and any header."""
 
@@ -190,6 +199,13 @@ def cut(name: str, keep: float) -> Writer:
     return write
 
 
+def bomb_behind_a_prefix(folder: Path, canary: Path) -> None:
+    """A zip archive where a pickle of the older format begins, to be judged by the wrong one."""
+    many_dicts_old_format(folder, canary)
+    with zipfile.ZipFile(folder / "ckpt.pt", "a") as new:
+        new.writestr("x/data.pkl", b"\x80\x02}.")
+
+
 def script(folder: Path, canary: Path) -> None:
     """A TorchScript archive, by its members."""
     with zipfile.ZipFile(folder / "model.pt", "w") as new:
@@ -232,6 +248,7 @@ ATTACKS: dict[str, tuple[Writer, str]] = {
     "zip bomb": (forged(16, [16], compression=zipfile.ZIP_DEFLATED, padding=1 << 24), "unpacks to more than it holds"),
     "twenty million dicts": (many_dicts, "more than 16 MB beside its weights"),
     "twenty million dicts, older format": (many_dicts_old_format, "cannot be loaded safely"),
+    "two formats in one file": (bomb_behind_a_prefix, "cannot be loaded safely"),
     "huge tokenizer.json": (sparse_file("tokenizer.json", 200 << 20, b'{"version":"1.0",'), "has 200 MB; expected at most 64"),
     "huge tokenizer_config.json": (huge_settings, "tokenizer_config.json has 200 MB"),
     "huge meta.pkl": (sparse_file("meta.pkl", 200 << 20, b"\x80\x04"), "meta.pkl has 200 MB"),

@@ -14,9 +14,9 @@ from model import uploads
 from model.locate import CheckpointError, locate
 from model.tokenizer import load_tokenizer
 from model.weights import headers, tensors
-from tests.model.bad_files import ATTACKS, forged, good
+from tests.model.bad_files import ATTACKS, forged, good, index_through_link
 
-CAP = 100 << 20
+CAP = 70 << 20
 DOORS = ("path", "upload")
 
 
@@ -65,7 +65,7 @@ def test_an_attack_or_damage_is_refused_in_one_sentence_and_nothing_runs(tmp_pat
     write(folder, canary)
     sentence = refused(folder, door)
     too_large = door == "upload" and sum(path.stat().st_size for path in folder.iterdir()) > CAP
-    assert ("larger than this server's cap of 100 MB" if too_large else word) in sentence
+    assert ("larger than this server's cap of 70 MB" if too_large else word) in sentence
     assert "\n" not in sentence
     assert len(sentence) < 400
     assert sentence.endswith(".")
@@ -89,6 +89,12 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path, nam
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(secret)
     assert f"{name} is a link that leads out of its folder" in refused(folder, "path")
+
+
+def test_a_shard_in_a_linked_folder_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    index_through_link(tmp_path / "bad", tmp_path / "canary")
+    assert "a.bin is a link that leads out of its folder" in refused(tmp_path / "bad", "path")
 
 
 def test_a_billion_layers_in_a_config_allocate_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,233 @@
+"""The same tensors come out of every format that people have on disk, under the same names."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import torch as safetensors_torch
+from torch import Tensor
+
+from model.locate import CheckpointError, locate
+from model.weights import Contents, TensorHeader, bare, headers, tensors
+
+save_file: Callable[..., None] = safetensors_torch.save_file  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+A, B = torch.arange(6.0).reshape(2, 3), torch.arange(4, dtype=torch.bfloat16)
+STATE = {"a.weight": A, "b": B}
+ADAM = {"state": {0: {"exp_avg": torch.ones(9)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+
+
+def opened(path: Path) -> tuple[Contents, dict[str, Tensor]]:
+    """Headers and tensors, which must agree."""
+    located = locate(str(path))
+    contents, found = headers(located), tensors(located)
+    of_tensors = {name: TensorHeader(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in found.items()}
+    assert contents.tensors == of_tensors
+    return contents, found
+
+
+def equal(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> bool:
+    return found.keys() == wanted.keys() and all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+
+
+def sharded(folder: Path, ending: str, save: Callable[..., None], **weight_map: str) -> None:
+    save({"a.weight": A}, folder / f"one.{ending}")
+    save({"b": B}, folder / f"two.{ending}")
+    name = "model.safetensors" if ending == "safetensors" else "pytorch_model.bin"
+    weight_map = weight_map or {"a.weight": f"one.{ending}", "b": f"two.{ending}"}
+    (folder / f"{name}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+FORMATS: dict[str, Callable[[Path], None]] = {
+    "model.safetensors": lambda folder: save_file(STATE, folder / "model.safetensors"),
+    "another name": lambda folder: save_file(STATE, folder / "weights.safetensors"),
+    "safetensors under a pickle's name": lambda folder: save_file(STATE, folder / "ckpt.pt"),
+    "shards": lambda folder: sharded(folder, "safetensors", save_file),
+    "shards, pickled": lambda folder: sharded(folder, "bin", torch.save),
+    "older format": lambda folder: torch.save(STATE, folder / "ckpt.pt", _use_new_zipfile_serialization=False),
+    "parameters": lambda folder: torch.save({n: torch.nn.Parameter(t) for n, t in STATE.items()}, folder / "ckpt.pt"),
+    **{
+        name: lambda folder, name=name: torch.save(STATE, folder / name)
+        for name in ("pytorch_model.bin", "x.pth", "x.ckpt", "x.bin")
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_gives_the_same_tensors(tmp_path: Path, form: str) -> None:
+    FORMATS[form](tmp_path)
+    _, found = opened(tmp_path)
+    assert equal(found, STATE)
+    assert all(tensor.device.type == "cpu" for tensor in found.values())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"model": STATE, "optimizer": ADAM},
+        {"state_dict": STATE, "best": torch.tensor(1.0)},
+        {"module": STATE, "lr_scheduler": {"last": [torch.ones(1)]}},
+        {"model_state_dict": STATE, "model": {"n_layer": 3}},
+        {"model": {"state_dict": {"module": STATE}, "ema": {"a": torch.ones(1)}}},
+        STATE | {"epoch": 3, "optimizer": ADAM},
+    ],
+    ids=["model", "state_dict", "module", "model_state_dict", "nested", "flat"],
+)
+def test_weights_are_found_where_trainers_put_them_and_nothing_else_is_mixed_in(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    torch.save(content, tmp_path / "ckpt.pt")
+    contents, found = opened(tmp_path)
+    assert equal(found, STATE)
+    assert not {"optimizer", "best", "lr_scheduler"} & contents.config.keys()
+
+
+def test_settings_beside_the_weights_are_config_and_config_json_wins(tmp_path: Path) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    many = [[0] * 1000] * 1000
+    args = {"n_layer": 2, "loop_groups": [[1], [2]]}
+    content = {"model": STATE, "model_args": args, "config": {"a": 1}, "iter_num": 7, "endless": endless, "many": many}
+    torch.save(content, tmp_path / "ckpt.pt")
+    (tmp_path / "config.json").write_text(json.dumps({"iter_num": 8}))
+    assert opened(tmp_path)[0].config == {"model_args": args, "config": {"a": 1}, "iter_num": 8}
+
+
+NUMBERS = [np.float64(0.1), np.float32(0.5), np.float16(2), np.int64(-3), np.uint8(200), np.bool_(True), np.complex64(1 + 2j)]
+
+
+@pytest.mark.parametrize("number", [*NUMBERS, np.array(1.5, dtype=">f8")[()]], ids=lambda number: str(number.dtype))
+def test_numpy_scalars_are_plain_numbers(tmp_path: Path, number: Any) -> None:
+    before: Any = torch.serialization.get_safe_globals()
+    torch.save({"model": STATE, "best_val_loss": number}, tmp_path / "ckpt.pt")
+    contents, found = opened(tmp_path)
+    assert contents.config == {"best_val_loss": number.item()}
+    assert type(contents.config["best_val_loss"]) in (float, int, bool, complex)
+    assert equal(found, STATE)
+    assert torch.serialization.get_safe_globals() == before
+
+
+@pytest.mark.parametrize("odd", [np.str_("x"), np.datetime64("2020-01-01"), np.void(b"xy"), np.longdouble(1.5)])
+def test_numpy_scalars_that_are_no_plain_numbers_are_refused(tmp_path: Path, odd: Any) -> None:
+    torch.save({"model": STATE, "odd": odd}, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError, match=r"ckpt\.pt cannot be loaded safely: it holds a numpy scalar of kind '"):
+        headers(locate(str(tmp_path)))
+
+
+def test_two_threads_that_load_at_once_both_may_read_scalars(tmp_path: Path) -> None:
+    torch.save({"model": STATE, "best": np.float64(1.5)}, tmp_path / "ckpt.pt")
+    located, seen = locate(str(tmp_path)), list[float]()
+    workers = [
+        threading.Thread(target=lambda: seen.extend(headers(located).config["best"] for _ in range(15))) for _ in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert seen == [1.5] * 60
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
+@pytest.mark.parametrize("save", [save_file, torch.save])
+def test_stored_dtypes_are_kept_and_named_as_torch_names_them(tmp_path: Path, dtype: torch.dtype, save: Any) -> None:
+    save(
+        {"a": torch.zeros(3, dtype=dtype), "scalar": torch.zeros(())},
+        tmp_path / "model.safetensors" if save is save_file else tmp_path / "x.pt",
+    )
+    assert opened(tmp_path)[1]["a"].dtype == dtype
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "_orig_mod.module.", "module._orig_mod.", "module.module."])
+def test_names_come_without_wrappers(tmp_path: Path, prefix: str) -> None:
+    save_file({prefix + name: tensor for name, tensor in STATE.items()}, tmp_path / "model.safetensors")
+    assert equal(opened(tmp_path)[1], STATE)
+
+
+def test_a_wrapped_layer_inside_and_the_name_model_in_front() -> None:
+    assert bare("model.layers.3._orig_mod.mlp.weight") == "model.layers.3.mlp.weight"
+    assert bare("a.module.weight") == "a.module.weight"
+    assert bare("module") == "module"
+
+
+@given(
+    st.lists(st.sampled_from(["_orig_mod", "module", "model", "a", "", "_orig_", "mod"]), min_size=1).map(".".join) | st.text()
+)
+def test_names_are_stripped_once_and_for_all(name: str) -> None:
+    once = bare(name)
+    assert bare(once) == once
+    assert once.split(".")[-1] == name.split(".")[-1]
+    assert bare(f"module._orig_mod.{name}") == once
+
+
+@pytest.mark.parametrize("save", [save_file, torch.save])
+def test_two_tensors_of_one_bare_name_are_refused(tmp_path: Path, save: Any) -> None:
+    save({"a": A, "module.a": A + 1}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=r"x\.pt holds a twice"):
+        headers(locate(str(tmp_path)))
+
+
+def test_a_stray_shard_is_ignored_where_the_index_is_complete_and_named_where_it_is_not(tmp_path: Path) -> None:
+    sharded(tmp_path, "safetensors", save_file)
+    save_file({"a.weight": A + 1, "c": A}, tmp_path / "three.safetensors")
+    assert equal(opened(tmp_path)[1], STATE)
+    sharded(
+        tmp_path, "safetensors", save_file, **{"a.weight": "one.safetensors", "b": "two.safetensors", "c": "two.safetensors"}
+    )
+    for read in (headers, tensors):
+        with pytest.raises(
+            CheckpointError, match=r"1 tensors .* such as c in two\.safetensors; .*also holds three\.safetensors"
+        ):
+            read(locate(str(tmp_path)))
+
+
+def test_the_index_decides_between_two_copies_of_a_tensor(tmp_path: Path) -> None:
+    sharded(tmp_path, "safetensors", save_file)
+    save_file({"b": B, "a.weight": A + 1}, tmp_path / "two.safetensors")
+    assert equal(opened(tmp_path)[1], STATE)
+
+
+def test_tied_tensors_that_share_their_storage_load_under_both_names(tmp_path: Path) -> None:
+    torch.save({"a": A, "b": A, "part": A[1]}, tmp_path / "ckpt.pt")
+    _, found = opened(tmp_path)
+    assert equal(found, {"a": A, "b": A, "part": A[1]})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ([1], "holds a list; expected a dict"),
+        ({}, "holds no tensors"),
+        ({"model": {}}, "holds no tensors"),
+        ({"optimizer": ADAM}, "holds no tensors"),
+        ({"a": torch.eye(3).to_sparse()}, "is sparse or quantised"),
+        ({"a": torch.zeros(1).expand(5000, 5000)}, r"claims shape \(5000, 5000\), more than the file"),
+        (torch.nn.Linear(2, 2), r"torch\.nn\.modules\.linear\.Linear"),
+    ],
+    ids=["list", "nothing", "empty", "optimizer only", "sparse", "expanded", "module"],
+)
+def test_what_is_no_dict_of_tensors_is_refused(tmp_path: Path, content: Any, sentence: str) -> None:
+    torch.save(content, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError, match=sentence):
+        headers(locate(str(tmp_path)))
+
+
+def test_progress_rises_to_one_over_the_shards(tmp_path: Path) -> None:
+    sharded(tmp_path, "bin", torch.save)
+    told: list[float] = []
+    tensors(locate(str(tmp_path)), progress=told.append)
+    assert told == [0.5, 1.0]
+
+
+@given(st.binary(max_size=120))
+def test_any_bytes_under_any_name_are_refused_with_a_sentence(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for name in ("any.safetensors", "any.pt"):
+        (folder / name).write_bytes(content + b"x")
+        with pytest.raises(CheckpointError, match="any"):
+            headers(locate(str(folder / name)))
