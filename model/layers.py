@@ -54,11 +54,11 @@ class Rotary:
         """Heads turned according to their position; computed in float32."""
         cos, sin = self.cos[:, None], self.sin[:, None]
         if self.pairing == "neighbours":
-            pairs = x.float().unflatten(-1, (-1, 2))
+            pairs: Tensor = x.float().unflatten(-1, (-1, 2))
             first, second = pairs[..., 0], pairs[..., 1]
             turned = torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1).flatten(-2)
         else:
-            halves = x.float().unflatten(-1, (2, -1))
+            halves: Tensor = x.float().unflatten(-1, (2, -1))
             first, second = halves[..., 0, :], halves[..., 1, :]
             turned = torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
         return turned.to(x.dtype)

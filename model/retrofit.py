@@ -161,7 +161,7 @@ def retrofit_keys(config: Mapping[str, Any], extra: Mapping[str, str]) -> dict[s
 
 def is_raven(config: Mapping[str, Any], keys: frozenset[str]) -> bool:
     """Whether config and keys are of the code base that the retrofits share with Huginn, without Huginn's sandwich layers."""
-    norms = {key.rpartition(".norm_")[2] for key in keys if ".norm_" in key}
+    norms = {key.rpartition(".norm_")[2] for key in keys if key.startswith("transformer.") and ".norm_" in key}
     return config.get("model_type") == "huginn_raven" and norms == {"1.weight", "2.weight"}
 
 

@@ -161,7 +161,7 @@ class Huginn(NativeArchitecture):
         return (
             config.get("model_type") == "huginn_raven"
             and "freqs_cis" in keys
-            and any(k.endswith(".norm_4.weight") for k in keys)
+            and any(k.startswith("transformer.") and k.endswith(".norm_4.weight") for k in keys)
         )
 
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:

@@ -75,11 +75,14 @@ def _read_config(config: Mapping[str, Any]) -> _Config:
 
 
 def _groups(value: Any) -> tuple[tuple[int, ...], ...]:
-    given = cast("list[Any]", value) if isinstance(value, list | tuple) else [None]
-    groups = [cast("list[Any]", group) if isinstance(group, list | tuple) else [None] for group in given]
-    if not all(group and all(type(i) is int for i in group) for group in groups):
+    groups = [_list(group) for group in _list(value)]
+    if not groups or not all(group and all(type(i) is int for i in group) for group in groups):
         raise ValueError(f"loop_groups is {value!r}; a list of lists of layer indices was expected.")
     return tuple(tuple(group) for group in groups)
+
+
+def _list(value: Any) -> list[Any]:
+    return list(cast("list[Any]", value)) if isinstance(value, list | tuple) else []
 
 
 class _Layer(nn.Module):
@@ -212,11 +215,8 @@ class LatentTTC(NativeArchitecture):
     def recognises(self, config: Mapping[str, Any], keys: frozenset[str]) -> bool:
         """Config has loop groups, and the layers carry the family's three norms."""
         args: Any = config.get("model_args", config)
-        return (
-            isinstance(args, Mapping)
-            and "loop_groups" in args
-            and any(key.endswith("rms_norm_mlp_output.weight") for key in keys)
-        )
+        layers_here = any(key.startswith("transformer.h.") and key.endswith("rms_norm_mlp_output.weight") for key in keys)
+        return isinstance(args, Mapping) and "loop_groups" in args and layers_here
 
     def settled(self, config: Mapping[str, Any], keys: frozenset[str]) -> Mapping[str, Any]:
         """A missing ``bias`` is read from the tensor names."""
