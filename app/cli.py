@@ -10,6 +10,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
+from app.access import ROOTS
+
 SECTIONS = ("rules", "statistics", "readouts", "projections", "charts", "architectures")
 STOPPED_BY_USER = 130
 REFUSED = 2
@@ -81,6 +83,12 @@ def _export(arguments: argparse.Namespace) -> int:
     return export(arguments)
 
 
+def _inspect(arguments: argparse.Namespace) -> int:
+    from app.inspection import inspect
+
+    return inspect(arguments)
+
+
 def _list(arguments: argparse.Namespace) -> int:
     from app.commands import listing
 
@@ -92,7 +100,12 @@ def _app(arguments: argparse.Namespace) -> int:
     command = [sys.executable, "-P", "-m", "streamlit", "run", str(Path(__file__).resolve().parent)]
     if arguments.port is not None:
         command.append(f"--server.port={arguments.port}")
-    return subprocess.run(command, check=False).returncode
+    if arguments.address is not None:
+        command.append(f"--server.address={arguments.address}")
+    environment = dict(os.environ)
+    if arguments.checkpoint_root:
+        environment[ROOTS] = os.pathsep.join(str(folder) for folder in arguments.checkpoint_root)
+    return subprocess.run(command, check=False, env=environment).returncode
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,11 +114,23 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     _run_options(commands.add_parser("run", help="run a model and write its run folder and tables"))
     _export_options(commands.add_parser("export", help="write a chart of a run folder as PDF, SVG, PNG, CSV or JSON"))
+    _inspect_options(commands.add_parser("inspect", help="say what a checkpoint is, without loading its weights"))
     listing = commands.add_parser("list", help="list rules, statistics, readouts, projections, charts, architectures")
     listing.add_argument("section", nargs="?", choices=SECTIONS, help="only this section")
     listing.set_defaults(command=_list)
     app = commands.add_parser("app", help="start the page in the browser")
     app.add_argument("--port", type=_port, help="port of the page (default: Streamlit's)")
+    app.add_argument(
+        "--address", help="address to listen on (default: 127.0.0.1; 0.0.0.0 lets other machines in, and opens no path unasked)"
+    )
+    app.add_argument(
+        "--checkpoint-root",
+        action="append",
+        type=_folder,
+        default=[],
+        metavar="DIR",
+        help="the page opens paths below this folder only; repeat for several",
+    )
     app.set_defaults(command=_app)
     return parser
 
@@ -153,6 +178,15 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_export)
 
 
+def _inspect_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("checkpoint", metavar="PATH", help="a folder or a weights file, demo, or demo@STEP")
+    add("--json", action="store_true", help="print the card as JSON")
+    add("--loops", type=_numbers, metavar="K[,K2,..]", help="with --tokens: the memory of a run with so many loops")
+    add("--tokens", type=int, metavar="N", help="with --loops: length of the prompt of that run")
+    parser.set_defaults(command=_inspect)
+
+
 def _rule_options(parser: argparse.ArgumentParser) -> None:
     for option, value in (("threshold", "VALUE"), ("patience", "N"), ("minimum-loops", "N")):
         words = option.replace("-", " ")
@@ -182,6 +216,15 @@ def _camera(text: str) -> tuple[float, float]:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} was given; write azimuth,elevation in degrees such as 120,10") from error
     return azimuth, elevation
+
+
+def _folder(text: str) -> Path:
+    folder = Path(text).expanduser().resolve()
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder; give one that is there")
+    if os.pathsep in str(folder):
+        raise argparse.ArgumentTypeError(f"{text!r} has {os.pathsep!r} in its path, which separates folders; give another name")
+    return folder
 
 
 def _port(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What the commands of the command line do: run, export, list."""
+"""What most commands of the command line do: run, export, list."""
 
 import argparse
 import sys
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     Prompts run one by one (the noise does not depend on the company), so that Ctrl-C keeps those that are done.
     """
     rules = chosen_rules(arguments)
-    request = study.resolve(_request(arguments))
+    request = _resolved(_request(arguments))
     needed = study.estimate(request)
     if not needed.fits:
         raise study.MemoryLimit(needed.sentence())
@@ -53,6 +53,15 @@ def run(arguments: argparse.Namespace) -> int:
     if stopped:
         sys.stderr.write(f"loopscope: stopped; kept {len(done)} of {len(request.prompts)} prompts.\n")
     return STOPPED_BY_USER if stopped else 0
+
+
+def _resolved(request: study.Request) -> study.Request:
+    """The request with the digests of its files, which takes a while where they are large."""
+    show = ProgressBar(1)
+    try:
+        return study.resolve(request, progress=show.prompt(0))
+    finally:
+        show.close()
 
 
 def _write_run(request: study.Request, done: Sequence[study.Trajectory], rules: Sequence[ExitRule], *, folder: Path) -> None:

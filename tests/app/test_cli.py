@@ -20,6 +20,7 @@ from analysis.exit_rule import ExitRule, exit_rules
 from analysis.projection import projections
 from analysis.statistic import statistics
 from app import cli
+from app.access import ROOTS
 from model.capture.trajectory import load_run
 from tests.toys import toy_run, toy_trajectory
 
@@ -63,7 +64,7 @@ class Toy:
         trajectory = toy_trajectory(loops=request.loops[0], tokens=4, seed=len(self.requests))
         return study.Run(request=request.to_json(), trajectories=(trajectory,))
 
-    def resolve(self, request: study.Request) -> study.Request:
+    def resolve(self, request: study.Request, *, progress: Any = None) -> study.Request:
         return replace(request, digest="d" * 64)
 
     def estimate(self, request: study.Request) -> study.Estimate:
@@ -433,20 +434,39 @@ def test_list_of_an_unknown_section(call: Call) -> None:
     assert "architectures" in sentence(call("list", "colours"))
 
 
-def test_app_starts_streamlit_on_the_folder(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[list[str]] = []
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], str | None]]:
+    """Commands that the command line started, each with the folders that are open to it."""
+    found: list[tuple[list[str], str | None]] = []
 
-    def fake(command: list[str], *, check: bool) -> subprocess.CompletedProcess[bytes]:
-        started.append(command)
+    def fake(command: list[str], *, check: bool, env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+        found.append((command, env.get(ROOTS)))
         return subprocess.CompletedProcess(command, 7)
 
     monkeypatch.setattr(subprocess, "run", fake)
+    return found
+
+
+def test_app_starts_streamlit_on_the_folder(call: Call, started: list[tuple[list[str], str | None]]) -> None:
     assert call("app", "--port", 8600).code == 7
     folder = str(Path(cli.__file__).parent)
-    assert started == [[sys.executable, "-P", "-m", "streamlit", "run", folder, "--server.port=8600"]]
+    assert started == [([sys.executable, "-P", "-m", "streamlit", "run", folder, "--server.port=8600"], None)]
     assert call("app").code == 7
-    assert started[1][-1] == folder
+    assert started[1][0][-1] == folder
     assert "65535" in sentence(call("app", "--port", 99999))
+
+
+def test_app_listens_elsewhere_and_opens_named_folders(
+    call: Call, started: list[tuple[list[str], str | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    call("app", "--address", "0.0.0.0", "--checkpoint-root", "a", "--checkpoint-root", tmp_path / "b")
+    assert started[0][0][-1] == "--server.address=0.0.0.0"
+    assert started[0][1] == os.pathsep.join([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert "is no folder" in sentence(call("app", "--checkpoint-root", "nowhere"))
+    assert len(started) == 1
 
 
 def test_help_and_version_answer_with_zero(call: Call) -> None:
