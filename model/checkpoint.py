@@ -178,6 +178,8 @@ def _guarded(name: str, family: Architecture, read: Callable[[], Any]) -> Any:
     """Whatever a config does to a family's reader becomes one sentence."""
     try:
         return read()
+    except CheckpointError:  # says what it has to say
+        raise
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise _unusable(name, family, error) from error
 
@@ -187,7 +189,7 @@ def load(located: Located, *, dtype: str, device: str, progress: Progress = lamb
     found = identify(located)
     family, target, place = found.architecture, _DTYPES[dtype], torch_device(device)
     if isinstance(family, LibraryArchitecture):
-        network = family.load(located, found.config, dtype=target, device=place)
+        network = _guarded(located.name, family, lambda: family.load(located, found.config, dtype=target, device=place))
     else:
         network = untrained(found, located.name)
         names = _check_keys(located, found, network)

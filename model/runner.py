@@ -3,19 +3,20 @@
 import platform
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.architecture import Lens
+from model.architecture import Architecture, Lens, LoopedNetwork
 from model.capture.buffer import BlockBuffer
 from model.capture.errors import CaptureError
 from model.capture.hooks import hooked
 from model.capture.readout import decode, readouts
 from model.capture.trajectory import Provenance, ReadoutKey, Run, Trajectory
-from model.checkpoint import Loaded, load
+from model.checkpoint import Loaded, identify, load, untrained
 from model.gate import gate_readouts
 from model.locate import CheckpointError, Located, canonical, checked_digest, locate
 from model.memory import BYTES_PER_WEIGHT, MemoryLimit, Sizes, estimate
@@ -47,15 +48,22 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
     with _LOCK, torch.inference_mode():
         located = locate(request.checkpoint)
         found = checked_digest(located, request.digest, progress=lambda fraction: progress("hashing", 0.0))
-        progress("loading", 0.0)
-        loaded = _load_once(located, request, found)
-        _check_start(loaded, request)
-        loops = loops_per_block(request.loops, len(loaded.network.blocks))
-        tokenizer = _tokenizer_for(located, loaded, request)
-        prompts = [
-            prompt_ids(prompt, tokenizer, loaded.network.vocabulary, loaded.network.context) for prompt in request.prompts
-        ]
-        _check_memory(loaded, request, loops, [len(ids) for ids in prompts])
+        key = (found, request.dtype, request.device)
+        if key in _loaded:
+            shape = _Shape(_loaded[key].architecture, _loaded[key].network)
+        else:
+            _loaded.clear()  # never two models in memory, not even while the next one is checked
+            identified = identify(located)
+            shape = _Shape(identified.architecture, untrained(identified, located.name))
+        _check_start(shape, request)
+        loops = loops_per_block(request.loops, len(shape.network.blocks))
+        tokenizer = _tokenizer_for(located, shape, request)
+        prompts = [prompt_ids(prompt, tokenizer, shape.network.vocabulary, shape.network.context) for prompt in request.prompts]
+        _check_memory(shape, request, loops, [len(ids) for ids in prompts])
+        if key not in _loaded:
+            progress("loading", 0.0)
+            _loaded[key] = load(located, dtype=request.dtype, device=request.device)
+        loaded = _loaded[key]
         trajectories: list[Trajectory] = []
         for number, ids in enumerate(prompts):
             share = len(prompts)
@@ -70,35 +78,38 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
         return Run(request=request.to_json(), trajectories=tuple(trajectories))
 
 
-def _load_once(located: Located, request: Request, found: str) -> Loaded:
-    """The network in memory; another one that was there is let go first, so that there is never more than one."""
-    key = (found, request.dtype, request.device)
-    if key not in _loaded:
-        _loaded.clear()
-        _loaded[key] = load(located, dtype=request.dtype, device=request.device)
-    return _loaded[key]
+@dataclass(frozen=True)
+class _Shape:
+    """What can be checked before weights are read: a family, and its network on whatever device."""
+
+    architecture: Architecture
+    network: LoopedNetwork
 
 
-def _check_start(loaded: Loaded, request: Request) -> None:
-    if loaded.network.fixed_start and request.initial_state.kind != "trained":
+def _check_start(shape: _Shape, request: Request) -> None:
+    if shape.network.fixed_start and request.initial_state.kind != "trained":
         raise RequestError(
-            f"Initial state {request.initial_state.kind!r} was asked for; {loaded.architecture.title} starts every block from "
+            f"Initial state {request.initial_state.kind!r} was asked for; {shape.architecture.title} starts every block from "
             "its own input and takes no other. Choose trained."
         )
 
 
-def _tokenizer_for(located: Located, loaded: Loaded, request: Request) -> Tokenizer | None:
+def _tokenizer_for(located: Located, shape: _Shape, request: Request) -> Tokenizer | None:
     try:
-        return load_tokenizer(located, loaded.network.vocabulary)
+        return load_tokenizer(located, shape.network.vocabulary)
     except CheckpointError:
         if all(prompt.ids is not None for prompt in request.prompts):
             return None
         raise
 
 
-def _check_memory(loaded: Loaded, request: Request, loops: tuple[int, ...], tokens: list[int]) -> None:
-    network = loaded.network
-    sizes = Sizes(network.width, sum(p.numel() for p in network.parameters()), BYTES_PER_WEIGHT[request.dtype])
+def _check_memory(shape: _Shape, request: Request, loops: tuple[int, ...], tokens: list[int]) -> None:
+    network = shape.network
+    sizes = Sizes(
+        max(network.width, network.state_width),
+        sum(p.numel() for p in network.parameters()),
+        BYTES_PER_WEIGHT[request.dtype],
+    )
     found = estimate(sizes, tokens=tokens, loops=loops, lenses=len(request.lenses), record=request.record)
     if not found.fits:
         raise MemoryLimit(found.sentence())
@@ -247,7 +258,9 @@ class _Pass:
         request, family = self._request, self._loaded.architecture
         skipped = [g for g in range(len(self._buffers)) if g not in self._started]
         start = words(request.initial_state, family.initial_rule(self._loaded.config).words())
-        if len(skipped) == len(self._buffers):
+        if self._network.fixed_start:
+            start = "the block's own input"
+        elif len(skipped) == len(self._buffers):
             start = "the block's entry: one loop is a plain pass in this family, without initial state or injection"
         elif skipped:
             names = ", ".join(self._buffers[g].name for g in skipped)
