@@ -52,14 +52,13 @@ class Rotary:
 
     def turn(self, x: Float[Tensor, "B T H hd"]) -> Float[Tensor, "B T H hd"]:
         """Heads turned according to their position; computed in float32."""
-        cos, sin = self.cos[:, None], self.sin[:, None]
+        wide, cos, sin = x.float(), self.cos[:, None], self.sin[:, None]
         if self.pairing == "neighbours":
-            pairs: Tensor = x.float().unflatten(-1, (-1, 2))
-            first, second = pairs[..., 0], pairs[..., 1]
+            first, second = wide[..., 0::2], wide[..., 1::2]
             turned = torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1).flatten(-2)
         else:
-            halves: Tensor = x.float().unflatten(-1, (2, -1))
-            first, second = halves[..., 0, :], halves[..., 1, :]
+            half = wide.shape[-1] // 2
+            first, second = wide[..., :half], wide[..., half:]
             turned = torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
         return turned.to(x.dtype)
 

@@ -77,7 +77,7 @@ def estimate(
 def estimate_request(request: Request, card: Card, tokens: Sequence[int]) -> Estimate:
     """Estimate of a request on a checkpoint, for prompts of the given lengths; nothing is loaded."""
     loops = loops_per_block(request.loops, len(card.block_names))
-    sizes = Sizes(card.width, card.parameters, BYTES_PER_WEIGHT[request.dtype])
+    sizes = Sizes(max(card.width, card.state_width), card.parameters, BYTES_PER_WEIGHT[request.dtype])
     return estimate(sizes, tokens=tokens, loops=loops, lenses=len(request.lenses), record=request.record)
 
 

@@ -230,6 +230,10 @@ def test_too_much_memory_is_refused_with_advice(tiny: str, monkeypatch: pytest.M
     monkeypatch.setenv("LOOPSCOPE_MEMORY_GIB", "0.0001")
     with pytest.raises(MemoryLimit, match="To make it fit: ask for fewer loops"):
         runner.run(request_for(tiny))
+    runner._loaded.clear()
+    monkeypatch.setattr(runner, "load", lambda *arguments, **options: pytest.fail("loaded what would not fit"))
+    with pytest.raises(MemoryLimit, match="To make it fit: ask for fewer loops"):
+        runner.run(request_for(tiny))
 
 
 def test_cancelling_stops_and_frees_the_lock(tiny: str) -> None:
@@ -250,6 +254,7 @@ def test_cancelling_stops_and_frees_the_lock(tiny: str) -> None:
 
 def test_progress_rises_to_the_end_and_names_its_stages(tiny: str) -> None:
     told: list[tuple[str, float]] = []
+    runner._loaded.clear()
     runner.run(request_for(tiny, "one", "two"), progress=lambda stage, fraction: told.append((stage, fraction)))
     fractions = [fraction for _, fraction in told]
     assert fractions == sorted(fractions)
