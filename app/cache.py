@@ -2,9 +2,10 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
 import streamlit as st
@@ -12,6 +13,7 @@ import streamlit as st
 from analysis import study
 from analysis.chart import Chart, ChartBuilder, View
 from analysis.draw.plotly import figure_json
+from app import job as jobs
 
 SHELF_BYTES = 2 * 2**30
 """Bytes of runs that the process keeps for all its readers; the oldest ones go first."""
@@ -86,6 +88,32 @@ def folder(path: str, changed: float) -> study.Run:
 def estimate(key: str, _request: study.Request) -> study.Estimate:
     """What a run would take. It is asked again after a while, because free memory changes."""
     return study.estimate(_request)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def warnings(key: str, _request: study.Request) -> tuple[str, ...]:
+    """What is odd about the special tokens of a request's prompts; nothing where they cannot be read, as the run then says."""
+    try:
+        return study.warnings(_request)
+    except study.KNOWN_ERRORS:
+        return ()
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def devices() -> jobs.Job[tuple[str, ...]]:
+    """The devices that a network can run on, as a job: finding them imports torch."""
+    return jobs.start("search for devices", lambda progress, cancel: study.devices())
+
+
+@st.cache_resource(
+    scope="session", max_entries=1, show_spinner="Keeping the upload …", on_release=lambda kept: study.remove_upload(kept.name)
+)
+def upload(key: tuple[str, ...], _files: Sequence[tuple[str, BinaryIO]], *, limit: int) -> study.Upload:
+    """An uploaded checkpoint in its private folder, removed when the browser leaves or another one is uploaded.
+
+    ``key`` are the identities of the files: a browser that was away for a moment brings them again, and they are kept again.
+    """
+    return study.keep_upload(_files, limit_bytes=limit)
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,28 @@
-"""The sidebar: what to run, what to look at, and the exit rules with their thresholds."""
+"""The sidebar: starting a run and following it, what to look at, and the exit rules with their thresholds."""
 
 import logging
-from collections.abc import Mapping
 
 import streamlit as st
 
 from analysis import study
 from analysis.exit_rule import ExitRule, exit_rules
-from analysis.prompts import PromptError
 from analysis.thresholds import ladder
-from app import cache, fields, state
+from app import cache, fields, state, wanted
 from app.markdown import literal
+from app.settings import Settings, run_settings
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.8
-_STARTS: Mapping[study.InitialKind, str] = {
-    "trained": "As trained",
-    "zeros": "Zeros",
-    "normal": "Gaussian noise",
-    "file": "From a file",
-}
 
 
 def sidebar(*, rules_open: bool) -> None:
     """Draw the sidebar, take over finished runs and start new ones. ``rules_open`` unfolds the exit rules."""
     state.settle()
     with st.sidebar:
-        wanted, trouble = _run_settings()
-        state.open_first(wanted)
-        _run_buttons(wanted, trouble)
+        settings = run_settings()
+        if settings.complete:
+            state.open_first(settings.request, folder=wanted.folder() if wanted.source() == "folder" else "")
+        _run_buttons(settings)
         if state.shown() is not None:
             _selection()
         _rules(opened=rules_open)
@@ -36,151 +30,45 @@ def sidebar(*, rules_open: bool) -> None:
             st.caption(f"runs: {state.runs()}", help="Runs of the model in this session. Moving a slider adds none.")
 
 
-def _run_settings() -> tuple[study.Request | None, str]:
-    """Widgets for a run; the Request they describe, or the sentence that says why they describe none."""
-    st.segmented_control(
-        "Prompts from",
-        list(state.SOURCES),
-        default="type",
-        required=True,
-        format_func=state.SOURCES.__getitem__,
-        key="input",
-        bind="query-params",
-        label_visibility="collapsed",
-        width="stretch",
-    )
-    if state.source() == "folder":
-        st.text_input(
-            "Path of a run folder",
-            key="folder",
-            bind="query-params",
-            placeholder="runs/my-run",
-            help="A folder that `loopscope run` wrote, on the machine that serves this page.",
-        )
-        return None, ""
-    first = study.bundled_request()
-    trouble = _prompt(first)
-    _checkpoint(first)
-    left, right = st.columns(2)
-    with left:
-        st.text_input(
-            "Loops",
-            value=str(first.loops[0]),
-            key="loops",
-            bind="query-params",
-            help="One number for all looped blocks, or one per block: 8, 16, 8.",
-        )
-    with right:
-        st.number_input("Seed", value=first.seed, min_value=0, step=1, key="seed", bind="query-params", help="Keys the noise.")
-    with st.expander("Initial state, lenses, memory"):
-        _more()
-    if trouble:
-        return None, trouble
-    try:
-        return state.request(), ""
-    except study.KNOWN_ERRORS as error:
-        return None, str(error)
-
-
-def _prompt(first: study.Request) -> str:
-    """The prompt, typed or uploaded; a sentence when the upload cannot be read."""
-    if state.source() == "type":
-        default = first.prompts[0].text or ""
-        state.seed_prompt(default)
-        st.text_area(
-            "Prompt", height=100, key="prompt", persist_state="session", placeholder="One prompt; it may have many lines."
-        )
-        return state.keep_prompt(default)
-    given = st.file_uploader(
-        "Prompt file",
-        type=["txt", "jsonl", "csv"],
-        max_upload_size=4,
-        help="One prompt per line or row. CSV: a column named prompt, text or ids; JSON lines: an object with one of them.",
-    )
-    if given is not None:
-        try:
-            state.keep_upload(given.name, given.getvalue())
-        except PromptError as error:
-            return str(error)
-    held = state.uploaded()
-    if held is not None:
-        st.caption(f"{len(held[1])} prompts from {literal(held[0])}")
-    return ""
-
-
-def _checkpoint(first: study.Request) -> None:
-    names = list(study.checkpoints())
-
-    def words(name: str) -> str:
-        return name.replace("demo@", "Demo, training step ") if name in names else name
-
-    st.selectbox(
-        "Checkpoint",
-        names,
-        index=names.index(first.checkpoint),
-        format_func=words,
-        accept_new_options=True,
-        key="checkpoint",
-        bind="query-params",
-        placeholder="A demo step, or a path",
-        help="A step of the bundled demo's training, or type the path of a checkpoint on the machine that serves this page.",
-    )
-
-
-def _more() -> None:
-    kind = fields.one_of("Initial state", _STARTS, key="start", default="trained")
-    if kind == "normal":
-        st.number_input("Standard deviation", value=0.02, min_value=0.0, step=0.01, format="%g", key="std", bind="query-params")
-    if kind == "file":
-        st.text_input(
-            "Path of a .npz file",
-            key="start_file",
-            bind="query-params",
-            help="Arrays initial_state_0 and so on, tokens x width.",
-        )
-    st.pills(
-        "Lenses",
-        ["logit", "coda"],
-        selection_mode="multi",
-        default=["logit", "coda"],
-        format_func=str.capitalize,
-        key="lenses",
-        bind="query-params",
-        help="How iterates are decoded. Logit: the model's own norm and head. Coda: the rest of the network, last block only.",
-    )
-    left, right = st.columns(2)
-    left.number_input("Store every n-th state", value=1, min_value=1, step=1, key="every", bind="query-params")
-    right.text_input("Tokens to store", key="store", bind="query-params", placeholder="all, or 0:32")
-    st.toggle("Statistics only", key="no_states", bind="query-params", help="No states: curves and exits, but no trajectories.")
-    fields.one_of(
-        "Computed in", {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"}, key="dtype", default="float32"
-    )
-
-
-def _run_buttons(wanted: study.Request | None, trouble: str) -> None:
+def _run_buttons(settings: Settings) -> None:
     """Estimate, Run, progress with Cancel, and what went wrong."""
-    if state.source() == "folder":
-        if st.button("Open", type="primary", width="stretch", disabled=not state.folder(), key="open"):
-            state.open_folder()
+    if wanted.source() == "folder":
+        if st.button("Open", type="primary", width="stretch", disabled=not wanted.folder(), key="open"):
+            state.open_folder(wanted.folder())
         if state.problem():
             st.error(literal(state.problem()))
         return
-    said, refused = ("", trouble) if wanted is None else _memory(wanted)
+    asked, refused = settings.request, settings.trouble
+    if asked is not None:
+        said, refused = _memory(asked)
+        _before_running(asked, said)
     busy = state.job() is not None
-    if said:
-        current = state.shown()
-        changed = wanted is not None and current is not None and wanted.key() != current.identity
-        st.caption(f"{said} **Changed since the run on screen.**" if changed else said)
     pressed = st.button(
-        "Run", type="primary", width="stretch", disabled=busy or bool(refused), key="run", icon=":material/play_arrow:"
+        "Run",
+        type="primary",
+        width="stretch",
+        disabled=busy or bool(refused) or asked is None,
+        key="run",
+        icon=":material/play_arrow:",
     )
-    if pressed and wanted is not None:
-        state.launch(wanted)
+    if pressed and asked is not None:
+        state.launch(asked)
         st.rerun()  # so that Run shows at once that it cannot be pressed again
     if state.job() is not None:
         _progress()
     elif refused or state.problem():
         st.error(literal(refused or state.problem()))
+
+
+def _before_running(asked: study.Request, said: str) -> None:
+    """What is odd about the prompt, what the run takes, and whether it is another one than that on screen."""
+    if not said:
+        return
+    for sentence in cache.warnings(asked.key(), asked):
+        st.caption(f":material/warning: {literal(sentence)}")
+    current = state.shown()
+    changed = current is not None and asked.key() != current.identity
+    st.caption(f"{said} **Changed since the run on screen.**" if changed else said)
 
 
 def _memory(wanted: study.Request) -> tuple[str, str]:

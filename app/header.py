@@ -3,7 +3,7 @@
 import streamlit as st
 
 from analysis.caption import counted, loops_words, nonfinite_words
-from app import state
+from app import cache, state
 from app.markdown import literal
 
 _MOST_SENTENCES = 6
@@ -36,10 +36,15 @@ def _source(current: state.Shown) -> None:
     blocks = range(len(trajectory.blocks))
     words = (
         f"{provenance.checkpoint}, {counted(len(trajectory.blocks), 'looped block')}, "
-        f"{loops_words(trajectory, blocks)}, seed {provenance.seed}, {provenance.mode}"
+        f"{loops_words(trajectory, blocks)}, seed {provenance.seed}, {provenance.dtype} on {provenance.device}, "
+        f"{provenance.mode}"
     )
     st.caption(literal(words), width="stretch")
-    with st.popover(counted(trajectory.tokens, "token"), icon=":material/data_array:", key="tokens"):
+    odd = () if current.request is None else cache.warnings(current.identity, current.request)
+    icon = ":material/warning:" if odd else ":material/data_array:"
+    with st.popover(counted(trajectory.tokens, "token"), icon=icon, key="tokens"):
+        for sentence in odd:
+            st.warning(literal(sentence), icon=":material/warning:", width=320)
         st.dataframe(
             {
                 "position": list(range(trajectory.tokens)),

@@ -1,33 +1,37 @@
-"""A run in a thread of its own: the page stays alive, sees how far it is, and can cancel it."""
+"""Work in a thread of its own: the page stays alive, sees how far it is, and can cancel it."""
 
 import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from analysis import study
 
-Work = Callable[[Callable[[str, float], None], Callable[[], bool]], study.Run]
+T = TypeVar("T")
+Progress = Callable[[str, float], None]
+Cancel = Callable[[], bool]
+Work = Callable[[Progress, Cancel], T]
 """What a job does: it is handed ``progress(stage, fraction)`` and ``cancel()``."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Job:
-    """One run on its way. Written by its thread, read by the page; each field is replaced as a whole.
+class Job(Generic[T]):
+    """One piece of work on its way. Written by its thread, read by the page; each field is replaced as a whole.
 
     Attributes:
-        request: what is run.
+        what: name of the work, as it stands in a sentence: ``run``.
         stage, fraction: how far it is.
-        result: the run, once it is complete.
+        result: what it has brought, once it is complete.
         problem: a sentence for the reader, once it has failed or was cancelled.
     """
 
-    request: study.Request
-    stage: str = "waiting for the model"
+    what: str
+    stage: str
     fraction: float = 0.0
-    result: study.Run | None = None
+    result: T | None = None
     problem: str = ""
     _stop: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -38,7 +42,7 @@ class Job:
         return self._over.is_set()
 
     def cancel(self) -> None:
-        """Ask it to stop; it does so between two loops."""
+        """Ask it to stop; a run does so between two loops."""
         self._stop.set()
 
     def wait(self, seconds: float) -> bool:
@@ -46,14 +50,14 @@ class Job:
         return self._over.wait(seconds)
 
 
-def start(request: study.Request, work: Work) -> Job:
+def start(what: str, work: Work[T], *, stage: str = "waiting for the model") -> Job[T]:
     """Start the work in a thread. Whatever it raises becomes the job's ``problem``, never a traceback."""
-    job = Job(request)
-    threading.Thread(target=_perform, args=(job, work), name="loopscope-run", daemon=True).start()
+    job = Job[T](what, stage)
+    threading.Thread(target=_perform, args=(job, work), name=f"loopscope {what}", daemon=True).start()
     return job
 
 
-def _perform(job: Job, work: Work) -> None:
+def _perform(job: Job[T], work: Work[T]) -> None:
     def progress(stage: str, fraction: float) -> None:
         job.stage, job.fraction = stage, min(1.0, max(0.0, fraction))
 
@@ -62,9 +66,9 @@ def _perform(job: Job, work: Work) -> None:
     except study.KNOWN_ERRORS as error:
         job.problem = str(error)
     except Exception as error:
-        _log.exception("A run failed unexpectedly")
+        _log.exception("Work failed unexpectedly: %s", job.what)
         job.problem = (
-            f"The run failed in a way that was not foreseen ({type(error).__name__}). Nothing on this page was lost; "
+            f"The {job.what} failed in a way that was not foreseen ({type(error).__name__}). Nothing on this page was lost; "
             "the server's log has the details. Try fewer loops or another checkpoint, or report it with that log."
         )
     finally:

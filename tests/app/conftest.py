@@ -1,6 +1,12 @@
 """The page under AppTest is on one's own machine: paths are open unless a test says otherwise."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import pytest
+
+if TYPE_CHECKING:
+    from analysis import study
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +20,26 @@ def own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(access.ROOTS, "")  # remembered, so that whatever the page sets is taken back
     monkeypatch.delenv(access.ROOTS)
     monkeypatch.setattr(access, "beyond_loopback", own)
+
+
+@pytest.fixture
+def toy_runs(monkeypatch: pytest.MonkeyPatch) -> "Iterator[list[study.Request]]":
+    """Runs are made up instead of computed, and the requests that came are kept."""
+    from analysis import study
+    from app import cache
+    from tests.toys import toy_trajectory
+
+    asked: list[study.Request] = []
+
+    def run(request: study.Request, **options: Any) -> study.Run:
+        if request == study.bundled_request():
+            return real(request, **options)
+        asked.append(request)
+        made = toy_trajectory(loops=request.loops[0], tokens=6, seed=request.seed)
+        return study.Run(request=request.to_json(), trajectories=(made,))
+
+    real = study.run
+    monkeypatch.setattr(study, "run", run)
+    cache.shelf.clear()
+    yield asked
+    cache.shelf.clear()

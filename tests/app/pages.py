@@ -29,10 +29,49 @@ def finished(page: AppTest) -> AppTest:
     return page
 
 
+def read(page: AppTest) -> AppTest:
+    """The page once the card of its checkpoint is read, or has turned out not to be one."""
+    end = time.monotonic() + SECONDS
+    while page.session_state.get("_reading") is not None:
+        assert time.monotonic() < end, "the card was not read"
+        time.sleep(0.05)
+        page.run()
+    return page
+
+
 def pressed_run(page: AppTest) -> AppTest:
     """Press Run and wait for the end of the run."""
     page.button(key="run").click().run()
     return finished(page)
+
+
+def typed(page: AppTest, checkpoint: object) -> AppTest:
+    """Type a checkpoint into its field; AppTest only knows values that are in the list already."""
+    box = page.selectbox(key="checkpoint")
+    box.options.append(str(checkpoint))
+    box.set_value(str(checkpoint))
+    return page.run()
+
+
+def named(page: AppTest, checkpoint: object) -> AppTest:
+    """Type a checkpoint into its field, and wait until its card is read."""
+    return read(typed(page, checkpoint))
+
+
+def card(page: AppTest) -> str:
+    """HTML of the checkpoint's card; "" while there is none."""
+    shown = [element.proto.body for element in page.get("html") if "loopscope-card" in element.proto.body]
+    return shown[0] if shown else ""
+
+
+def errors(page: AppTest) -> str:
+    """All errors on the page, as text."""
+    return " ".join(error.value.replace("\\", "") for error in page.error)
+
+
+def captions(page: AppTest) -> str:
+    """All captions on the page, as text."""
+    return " ".join(caption.value.replace("\\", "") for caption in page.caption)
 
 
 def titles(page: AppTest) -> list[str]:

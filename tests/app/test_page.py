@@ -36,7 +36,7 @@ def errors(page: AppTest) -> str:
 def finished(page: AppTest) -> AppTest:
     """The page once its run is over."""
     end = time.monotonic() + 100
-    job: jobs.Job | None = page.session_state["_job"]
+    job: jobs.Job[Any] | None = page.session_state["_job"]
     assert job is not None
     assert job.wait(end - time.monotonic())
     return page.run()
@@ -184,8 +184,8 @@ def test_a_long_prompt_goes_into_the_link_by_its_digest(page: AppTest) -> None:
     assert other.query_params["prompt"] == "The king"
 
 
-def job(work: Callable[[Any, Any], study.Run]) -> jobs.Job:
-    return jobs.start(study.bundled_request(), work)
+def job(work: Callable[[Any, Any], study.Run]) -> jobs.Job[study.Run]:
+    return jobs.start("run", work)
 
 
 def test_a_job_ends_with_a_run_a_sentence_or_a_cancel() -> None:

@@ -5,7 +5,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,38 +23,19 @@ from tests.app import pages
 from tests.toys import spiral, toy_block, toy_run, toy_trajectory
 
 
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[study.Request]]:
-    """Runs are made up instead of computed, and the requests that came are kept."""
-    asked: list[study.Request] = []
-
-    def run(request: study.Request, **_: Any) -> study.Run:
-        if request == study.bundled_request():
-            return real(request)
-        asked.append(request)
-        loops = request.loops[0]
-        return study.Run(request=request.to_json(), trajectories=(toy_trajectory(loops=loops, tokens=6, seed=request.seed),))
-
-    real = study.run
-    monkeypatch.setattr(study, "run", run)
-    cache.shelf.clear()
-    yield asked
-    cache.shelf.clear()
-
-
 def figures(page: AppTest) -> list[dict[str, Any]]:
     """What the viewers on the page were given."""
     return [json.loads(element.proto.json) for element in page.get("bidi_component")]
 
 
-def test_a_run_keeps_its_results_over_pages_and_moved_widgets(toy: list[study.Request]) -> None:
+def test_a_run_keeps_its_results_over_pages_and_moved_widgets(toy_runs: list[study.Request]) -> None:
     page = pages.opened()
     page.text_area(key="prompt").set_value("Two lines\nof one prompt")
     page.text_input(key="loops").set_value("7")
     page.number_input(key="seed").set_value(3)
     pages.pressed_run(page)
-    assert [request.prompts for request in toy] == [(study.Prompt(text="Two lines\nof one prompt"),)]
-    assert (toy[0].loops, toy[0].seed) == ((7,), 3)
+    assert [request.prompts for request in toy_runs] == [(study.Prompt(text="Two lines\nof one prompt"),)]
+    assert (toy_runs[0].loops, toy_runs[0].seed) == ((7,), 3)
     assert pages.counter(page) == "runs: 1"
     for loop in (None, 1, 3, 7):
         page.select_slider(key="loop").set_value(loop).run()
@@ -65,10 +46,10 @@ def test_a_run_keeps_its_results_over_pages_and_moved_widgets(toy: list[study.Re
         page.switch_page(view).run()
         assert not page.exception
     assert pages.counter(page) == "runs: 1"
-    assert len(toy) == 1
+    assert len(toy_runs) == 1
 
 
-def test_an_equal_request_is_not_run_twice(toy: list[study.Request]) -> None:
+def test_an_equal_request_is_not_run_twice(toy_runs: list[study.Request]) -> None:
     page = pages.opened()
     page.text_input(key="loops").set_value("5").run()
     pages.pressed_run(page)
@@ -76,13 +57,13 @@ def test_an_equal_request_is_not_run_twice(toy: list[study.Request]) -> None:
     pages.pressed_run(page)
     page.text_input(key="loops").set_value("5").run()
     pages.pressed_run(page)
-    assert [request.loops for request in toy] == [(5,), (6,)]
+    assert [request.loops for request in toy_runs] == [(5,), (6,)]
     assert page.session_state["_shown"].run.trajectories[0].blocks[0].loops == 5
 
 
-def test_a_link_brings_back_its_run_and_selection(toy: list[study.Request]) -> None:
+def test_a_link_brings_back_its_run_and_selection(toy_runs: list[study.Request]) -> None:
     page = pages.finished(pages.opened(loops="9", seed="4", token="2 ·t2", loop="3", block="h[2]", **{"kl.threshold": "0.05"}))
-    assert [(request.loops, request.seed) for request in toy] == [((9,), 4)]
+    assert [(request.loops, request.seed) for request in toy_runs] == [((9,), 4)]
     assert page.selectbox(key="token").value == 2
     assert page.select_slider(key="loop").value == 3
     assert page.selectbox(key="block").value == "h[2]"
@@ -107,14 +88,14 @@ def test_a_link_that_cannot_be_shown_says_why_and_leaves_the_demo(query: dict[st
     assert len(pages.titles(page)) == 3
 
 
-def test_an_uploaded_file_becomes_one_prompt_per_line(toy: list[study.Request]) -> None:
+def test_an_uploaded_file_becomes_one_prompt_per_line(toy_runs: list[study.Request]) -> None:
     page = pages.opened()
     page.segmented_control(key="input").set_value("upload").run()
     assert "upload a .txt" in page.error[0].value.replace("\\", "")
-    page.file_uploader[0].upload("mine.txt", b"First line\n\nSecond line\n").run()
+    page.file_uploader(key="prompt_file").upload("mine.txt", b"First line\n\nSecond line\n").run()
     assert not page.error
     pages.pressed_run(page)
-    assert [request.prompts[0].text for request in toy] == ["First line", "Second line"]
+    assert [request.prompts[0].text for request in toy_runs] == ["First line", "Second line"]
     assert "2 prompts" in " ".join(caption.value for caption in page.caption)
     page.selectbox(key="of").set_value(1).run()
     assert not page.exception
@@ -124,7 +105,7 @@ def test_an_uploaded_file_becomes_one_prompt_per_line(toy: list[study.Request]) 
 def test_a_file_that_is_no_text_is_refused_in_a_sentence() -> None:
     page = pages.opened()
     page.segmented_control(key="input").set_value("upload").run()
-    page.file_uploader[0].upload("mine.txt", b"\x00\x01\x02").run()
+    page.file_uploader(key="prompt_file").upload("mine.txt", b"\x00\x01\x02").run()
     assert not page.exception
     assert "no text" in page.error[0].value
     assert page.button(key="run").disabled
@@ -189,7 +170,7 @@ def test_a_run_can_be_cancelled_and_the_page_stays(monkeypatch: pytest.MonkeyPat
     assert not page.button(key="run").disabled
 
 
-def test_a_long_prompt_shows_a_readable_window_that_fits_the_next_run(toy: list[study.Request]) -> None:
+def test_a_long_prompt_shows_a_readable_window_that_fits_the_next_run(toy_runs: list[study.Request]) -> None:
     page = pages.opened()
     page.session_state["_shown"] = replace(page.session_state["_shown"], run=study.Run({}, (toy_trajectory(tokens=60),)))
     page.run()
@@ -212,7 +193,7 @@ def test_a_chart_that_breaks_leaves_the_others_alone() -> None:
     assert len(figures(page)) == 2
 
 
-def test_statistics_only_says_which_option_brings_the_states_back(toy: list[study.Request], tmp_path: Path) -> None:
+def test_statistics_only_says_which_option_brings_the_states_back(toy_runs: list[study.Request], tmp_path: Path) -> None:
     folder = tmp_path / "statistics"
     study.save(study.bundled_others()[0][1], folder)
     page = pages.opened(input="Run folder", folder=str(folder))
@@ -256,7 +237,7 @@ def test_non_finite_states_stand_above_the_charts(tmp_path: Path) -> None:
     assert "from loop 5, token #2" in banner[0]
 
 
-def test_short_prompts_and_few_loops_give_sentences(toy: list[study.Request], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_prompts_and_few_loops_give_sentences(toy_runs: list[study.Request], monkeypatch: pytest.MonkeyPatch) -> None:
     for loops in (1, 2, 3):
         page = pages.opened()
         page.text_input(key="loops").set_value(str(loops)).run()

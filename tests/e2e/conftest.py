@@ -41,14 +41,24 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the server makes its temporary ones."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, kept: Path) -> Iterator[str]:
     """Address of a fresh server, started as the README says: ``streamlit run app``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = tmp_path_factory.mktemp("server") / "log.txt"
     command = [sys.executable, "-m", "streamlit", "run", "app", "--server.port", str(port)]
-    with log.open("w", encoding="utf-8") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out) as process:
+    environment = os.environ | {"TMPDIR": str(kept)}
+    with (
+        log.open("w", encoding="utf-8") as out,
+        subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, env=environment) as process,
+    ):
         address = f"http://127.0.0.1:{port}"
         try:
             _wait(address, process, log)
