@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from model.files import CheckpointError, check_size
+from model.files import CheckpointError, check_size, check_whole, shown
 
 MAX_META = 1 << 20
 """Bytes of a meta.pkl; 65 characters take 700."""
@@ -14,6 +14,7 @@ _MAX_CONTAINERS = 1000
 
 def read_characters(path: Path) -> Mapping[str, int]:
     """Character -> id, from a meta.pkl. Raises CheckpointError when it holds anything but plain values, or no ``stoi``."""
+    check_whole(path)
     check_size(path, MAX_META)
     try:
         content = _Reader(path.name).read(path.read_bytes())
@@ -79,7 +80,7 @@ class _Reader:
         else:
             words = f"{name} {argument}" if argument is not None else name
             raise CheckpointError(
-                f"{self._name} holds the instruction {words[:80]!r}, which a table of characters does not need; it is not "
+                f"{self._name} holds the instruction '{shown(words)}', which a table of characters does not need; it is not "
                 "run. Save stoi and itos as plain dicts, or give token ids instead of text."
             )
         if self._containers > _MAX_CONTAINERS:

@@ -25,6 +25,12 @@ class CheckpointError(ValueError):
     """A checkpoint that is not there or cannot be used; the message names the file and says what to do."""
 
 
+def shown(text: object, *, length: int = 120) -> str:
+    """What a file says, fit for a sentence: on one line, of a bounded length."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[: 2 * length])
+    return line if len(line) <= length else f"{line[:length]}…"
+
+
 def check_allowed(path: Path) -> None:
     """Raise CheckpointError when the server's setting keeps this path closed, whether or not there is such a file."""
     listed = os.environ.get(ROOTS)
@@ -71,7 +77,7 @@ def check_whole(path: Path) -> None:
         raise CheckpointError(f"{path.name} is empty (0 bytes); copy it again.")
     with path.open("rb") as file:
         if file.read(len(_LFS_START)) == _LFS_START:
-            raise CheckpointError(f"{path.name} is a Git LFS pointer, not the weights themselves; run `git lfs pull` there.")
+            raise CheckpointError(f"{path.name} is a Git LFS pointer, not the file itself; run `git lfs pull` there.")
 
 
 def check_size(path: Path, limit: int) -> None:
@@ -86,6 +92,7 @@ def check_size(path: Path, limit: int) -> None:
 def read_json(path: Path, limit: int) -> dict[str, Any]:
     """A JSON object of at most ``limit`` bytes. Raises CheckpointError when it is none."""
     try:
+        check_whole(path)
         check_size(path, limit)
         values = json.loads(path.read_bytes())
     except CheckpointError:
@@ -93,7 +100,7 @@ def read_json(path: Path, limit: int) -> dict[str, Any]:
     except RecursionError as error:
         raise CheckpointError(f"{path.name} is nested too deep to be read; write it again.") from error
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path.name} is no JSON that can be read ({error}).") from error
+        raise CheckpointError(f"{path.name} is no JSON that can be read ({shown(error)}).") from error
     if not isinstance(values, dict):
         raise CheckpointError(f"{path.name} holds a {type(values).__name__}; expected one JSON object.")
     return cast("dict[str, Any]", values)

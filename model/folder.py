@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any, cast
 
-from model.files import MAX_INDEX, CheckpointError, check_inside, check_whole, read_json
+from model.files import MAX_INDEX, CheckpointError, check_inside, check_whole, read_json, shown
 
 INDEX_END = ".index.json"
 _TOKENIZERS = ("tokenizer.json", "meta.pkl")
@@ -62,11 +63,10 @@ def read_index(index: Path) -> Mapping[str, str]:
     found = read_json(index, MAX_INDEX).get("weight_map")
     if not isinstance(found, dict) or not found:
         raise CheckpointError(f"{index.name} has no weight_map; expected the index of a sharded checkpoint.")
-    weight_map: dict[str, str] = {}
-    for name, shard in found.items():  # pyright: ignore[reportUnknownVariableType]
-        if not isinstance(shard, str) or not _plain_name(shard):
-            raise CheckpointError(f"{index.name} names the shard {shard!r}; expected the name of a file in its own folder.")
-        weight_map[str(name)] = shard  # pyright: ignore[reportUnknownArgumentType]
+    weight_map = cast("dict[str, Any]", found)
+    odd = [shard for shard in weight_map.values() if not isinstance(shard, str) or not _plain_name(shard)]
+    if odd:
+        raise CheckpointError(f"{index.name} names the shard '{shown(odd[0])}'; expected the name of a file in its own folder.")
     return weight_map
 
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from model.locate import CheckpointError
+from model.files import CheckpointError, shown
 
 MAX_PICKLE = 16 << 20
 """Bytes of the pickle proper (names and settings, no weights); objects take many times their bytes in a pickle."""
-MAX_OLD_PICKLE = 2 << 20
+MAX_OLD_PICKLE = 1 << 20
 """The same in the older format, whose pickle is walked through before it is read."""
 MAX_DIRECTORY = 16 << 20
 """Bytes of a zip archive's directory: about 150,000 tensors."""
@@ -114,7 +114,7 @@ def _why(path: Path, error: Exception) -> str:
     except Exception:  # the older format, or a file so damaged that its list of imports cannot be read either
         blocked = re.findall(r"GLOBAL (\S+) (?:was not|whose module)", str(error))
     if blocked:
-        return f"it wants to import {', '.join(sorted(blocked)[:3])}. {_RESAVE}"
+        return f"it wants to import {shown(', '.join(sorted(blocked)[:3]))}. {_RESAVE}"
     if "operand" in str(error) or "pickle protocol" in str(error):
         return f"it is no pickle of the kind that torch.save writes by itself (protocol 2). {_RESAVE}"
     return f"it {_DAMAGED}"
@@ -166,11 +166,11 @@ def _check_claims(path: Path, state: Mapping[str, Tensor]) -> None:
     size = path.stat().st_size
     for name, tensor in state.items():
         if tensor.layout != torch.strided or tensor.is_quantized:
-            raise CheckpointError(f"Tensor {name} in {path.name} is sparse or quantised; save it as a dense tensor.")
+            raise CheckpointError(f"Tensor {shown(name)} in {path.name} is sparse or quantised; save it as a dense tensor.")
         if tensor.numel() * tensor.element_size() > size:
             raise CheckpointError(
-                f"Tensor {name} in {path.name} claims shape {tuple(tensor.shape)}, more than the file's {size} bytes hold; "
-                "save it again without expanded tensors, or copy the file again."
+                f"Tensor {shown(name)} in {path.name} claims shape {shown(tuple(tensor.shape))}, "
+                f"more than the file's {size} bytes hold; save it again without expanded tensors, or copy the file again."
             )
 
 

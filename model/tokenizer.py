@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from tokenizers import Tokenizer as _FastTokenizer
-from tokenizers import pre_tokenizers
 
 from model.characters import read_characters
-from model.files import MAX_CONFIG, MAX_TOKENIZER, check_size, read_json
+from model.files import MAX_CONFIG, MAX_TOKENIZER, check_size, check_whole, read_json, shown
 from model.locate import CheckpointError, Located
+from model.readable import byte_alphabet, bytes_label, unused, visible
 from model.request import Prompt, RequestError
-
-_VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 
 
 @runtime_checkable
@@ -46,12 +44,6 @@ class Tokenizer(Protocol):
         ...
 
 
-def visible(text: str) -> str:
-    r"""Whitespace as visible characters, other control characters escaped: " a\n" -> "·a⏎"."""
-    shown = "".join(_VISIBLE.get(c, c) for c in text)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
-
-
 @dataclass(frozen=True)
 class _Bytes:
     """A token id is a byte value."""
@@ -66,7 +58,7 @@ class _Bytes:
         return tuple(text.encode("utf-8"))
 
     def label(self, token: int) -> str:
-        return _label_bytes(bytes([token])) if token < 256 else _unused(token)
+        return bytes_label(bytes([token])) if token < 256 else unused(token)
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,7 @@ class _Characters:
         return tuple(self.ids[c] for c in text)
 
     def label(self, token: int) -> str:
-        return visible(self._text_of[token]) if token in self._text_of else _unused(token)
+        return visible(self._text_of[token]) if token in self._text_of else unused(token)
 
     @cached_property
     def _text_of(self) -> dict[int, str]:
@@ -127,43 +119,18 @@ class _Fast:
     def label(self, token: int) -> str:
         piece = self.inner.id_to_token(token) if token < 2**32 else None
         if piece is None:
-            return _unused(token)
+            return unused(token)
         if self.byte_level and all(c in self._bytes_of for c in piece):
-            return _label_bytes(bytes(self._bytes_of[c] for c in piece))
+            return bytes_label(bytes(self._bytes_of[c] for c in piece))
         return visible(piece.replace("▁", " "))
 
     @cached_property
     def _bytes_of(self) -> dict[str, int]:
-        return _byte_alphabet()
-
-
-def _unused(token: int) -> str:
-    """A row of the embedding that the tokenizer has no entry for: vocabularies are padded to round numbers."""
-    return f"⟨unused {token}⟩"
+        return byte_alphabet()
 
 
 def _leading(ids: Sequence[int], token: int) -> int:
     return next((n for n, found in enumerate(ids) if found != token), len(ids))
-
-
-def _label_bytes(raw: bytes) -> str:
-    try:
-        return visible(raw.decode("utf-8"))
-    except UnicodeDecodeError:
-        return visible(raw.decode("utf-8", errors="backslashreplace"))
-
-
-@lru_cache(maxsize=1)
-def _byte_alphabet() -> dict[str, int]:
-    """Character of the byte-level alphabet -> byte, found by encoding every byte that is a character of its own.
-
-    The alphabet keeps printable Latin-1 bytes as they are and lifts the others, in order, to U+0100 and up.
-    """
-    alphabet = set(pre_tokenizers.ByteLevel.alphabet())
-    kept = {chr(b): b for b in range(256) if chr(b) in alphabet}
-    lifted = sorted(alphabet - set(kept))
-    rest = [b for b in range(256) if b not in kept.values()]
-    return kept | dict(zip(lifted, rest, strict=True))
 
 
 def load_tokenizer(located: Located, vocabulary: int) -> Tokenizer:
@@ -187,6 +154,7 @@ def _load(paths: tuple[Path, ...], changed: tuple[int, ...]) -> Tokenizer:
     path, *beside = paths
     if path.suffix == ".pkl":
         return _Characters(read_characters(path))
+    check_whole(path)
     check_size(path, MAX_TOKENIZER)
     settings = {other.name: read_json(other, MAX_CONFIG) for other in beside}
     try:
@@ -194,7 +162,7 @@ def _load(paths: tuple[Path, ...], changed: tuple[int, ...]) -> Tokenizer:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the library raises bare Exception for every kind of damage, and panics beside it
-        raise CheckpointError(f"{path.name} is no tokenizer that can be read ({error}).") from error
+        raise CheckpointError(f"{path.name} is no tokenizer that can be read ({shown(error)}).") from error
     own = settings.get("tokenizer_config.json", {})
     special = _special_ids(inner, settings.get("special_tokens_map.json", {}) | own)
     return _Fast(inner, "ByteLevel" in repr(inner.pre_tokenizer), special, own.get("add_bos_token") is True)

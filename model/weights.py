@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from model.files import shown
 from model.folder import INDEX_END, read_index
 from model.locate import CheckpointError, Located, read_config
 from model.pickled import read_pickled
@@ -102,7 +103,8 @@ class _Merged(Generic[Found]):
                 continue
             if bare(name) in self._found:
                 raise CheckpointError(
-                    f"{part.name} holds {bare(name)} twice (once as {name}); save it again with each tensor under one name."
+                    f"{part.name} holds {shown(bare(name))} twice (once as {shown(name)}); "
+                    "save it again with each tensor under one name."
                 )
             self._found[bare(name)] = value
 
@@ -110,10 +112,10 @@ class _Merged(Generic[Found]):
         """All tensors. Raises CheckpointError naming a tensor that the index promises and its shard lacks."""
         lacking = [name for name in self._shard_of if bare(name) not in self._found]
         if lacking:
-            shard = self._shard_of[lacking[0]]
+            name, shard = lacking[0], self._shard_of[lacking[0]]
             raise CheckpointError(
-                f"{self._index.name} promises {len(lacking)} tensors that are not there, such as {lacking[0]} in {shard}; "
-                f"copy {shard} again.{self._strays()}"
+                f"{self._index.name} promises {len(lacking)} of its {len(self._shard_of)} tensors in vain, such as "
+                f"{shown(name)} in {shard}; copy {shard} again.{self._strays()}"
             )
         return self._found
 
@@ -160,7 +162,9 @@ def _opened(path: Path) -> Generator[Any]:
         with reader as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path.name} is no safetensors file that can be read ({error}); copy it again.") from error
+        raise CheckpointError(
+            f"{path.name} is no safetensors file that can be read ({shown(error)}); copy it again."
+        ) from error
 
 
 def _safetensors_headers(path: Path) -> dict[str, TensorHeader]:

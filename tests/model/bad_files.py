@@ -213,6 +213,7 @@ def script(folder: Path, canary: Path) -> None:
             new.writestr(f"model/{name}", b"\x80\x02}.")
 
 
+LONG = "a\n" * 5000
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 F32 = entry([4], 0, 16)
 
@@ -257,6 +258,11 @@ ATTACKS: dict[str, tuple[Writer, str]] = {
     "deep tokenizer.json": (text("tokenizer.json", "[" * 100_000), "no tokenizer that can be read"),
     "config.json is a list": (text("config.json", "[]"), "holds a list"),
     "no weight_map": (text("model.safetensors.index.json", "{}"), "has no weight_map"),
+    "pointer for a config": (text("config.json", LFS), "config.json is a Git LFS pointer"),
+    "pointer for a tokenizer": (text("tokenizer.json", LFS), "tokenizer.json is a Git LFS pointer"),
+    "pointer for an alphabet": (text("meta.pkl", LFS), "meta.pkl is a Git LFS pointer"),
+    "names of many lines": (header(0, {LONG: F32, f"module.{LONG}": entry([4], 16, 32)}, data=32), "holds a\\na\\n"),
+    "wrong under a long name": (header(0, {LONG: entry([2**40], 0, 16)}, data=16), "no safetensors file that can be read"),
     "pointer": (text("model.safetensors", LFS), "is a Git LFS pointer"),
     "empty": (text("model.safetensors", ""), "is empty (0 bytes)"),
     "noise": (text("model.safetensors", "x" * 100), "no safetensors file that can be read"),

@@ -1,5 +1,9 @@
 """The same tensors come out of every format that people have on disk, under the same names."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# (safetensors and torch's list of allowed names have no types)
+
+import io
 import json
 import threading
 from collections.abc import Callable
@@ -17,7 +21,7 @@ from torch import Tensor
 from model.locate import CheckpointError, locate
 from model.weights import Contents, TensorHeader, bare, headers, tensors
 
-save_file: Callable[..., None] = safetensors_torch.save_file  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+save_file: Callable[..., None] = safetensors_torch.save_file
 A, B = torch.arange(6.0).reshape(2, 3), torch.arange(4, dtype=torch.bfloat16)
 STATE = {"a.weight": A, "b": B}
 ADAM = {"state": {0: {"exp_avg": torch.ones(9)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
@@ -104,7 +108,7 @@ NUMBERS = [np.float64(0.1), np.float32(0.5), np.float16(2), np.int64(-3), np.uin
 
 @pytest.mark.parametrize("number", [*NUMBERS, np.array(1.5, dtype=">f8")[()]], ids=lambda number: str(number.dtype))
 def test_numpy_scalars_are_plain_numbers(tmp_path: Path, number: Any) -> None:
-    before: Any = torch.serialization.get_safe_globals()
+    before = torch.serialization.get_safe_globals()
     torch.save({"model": STATE, "best_val_loss": number}, tmp_path / "ckpt.pt")
     contents, found = opened(tmp_path)
     assert contents.config == {"best_val_loss": number.item()}
@@ -181,7 +185,7 @@ def test_a_stray_shard_is_ignored_where_the_index_is_complete_and_named_where_it
     )
     for read in (headers, tensors):
         with pytest.raises(
-            CheckpointError, match=r"1 tensors .* such as c in two\.safetensors; .*also holds three\.safetensors"
+            CheckpointError, match=r"1 of its 3 .* such as c in two\.safetensors; .*also holds three\.safetensors"
         ):
             read(locate(str(tmp_path)))
 
@@ -231,3 +235,30 @@ def test_any_bytes_under_any_name_are_refused_with_a_sentence(tmp_path_factory: 
         (folder / name).write_bytes(content + b"x")
         with pytest.raises(CheckpointError, match="any"):
             headers(locate(str(folder / name)))
+
+
+def good_bytes(form: str) -> bytes:
+    """A file that opens, to be damaged."""
+    file = io.BytesIO()
+    torch.save({"model": STATE, "best": np.float64(1.5)}, file, _use_new_zipfile_serialization=form == "zip")
+    return safetensors_torch.save(STATE) if form == "safetensors" else file.getvalue()
+
+
+@pytest.mark.parametrize("form", ["zip", "older", "safetensors"])
+@given(data=st.data())
+def test_a_file_damaged_anywhere_opens_or_is_refused_in_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory, form: str, data: st.DataObject
+) -> None:
+    content = good_bytes(form)
+    start = data.draw(st.integers(0, len(content) - 1))
+    stop = start + data.draw(st.integers(0, 12))
+    path = tmp_path_factory.getbasetemp() / "damaged.pt"
+    path.write_bytes(content[:start] + data.draw(st.binary(max_size=12)) + content[stop:] + b" ")
+    try:
+        opened(path)
+    except CheckpointError as error:
+        sentence = str(error)
+    else:
+        return
+    assert sentence.count("\n") == 0
+    assert len(sentence) < 400
