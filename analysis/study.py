@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from analysis.chart import ChartError
 from analysis.exit_rule import MissingReadout
@@ -37,7 +37,7 @@ from model.request import (
 )
 from model.tokenizer import labels, load_tokenizer, prompt_ids
 from model.tokenizer import warnings as tokenizer_warnings
-from model.uploads import Upload
+from model.uploads import Content, Upload
 from model.uploads import keep as keep_files
 from model.uploads import remove as remove_upload
 
@@ -123,7 +123,7 @@ def card(checkpoint: str, *, progress: Progress = _silent) -> Card:
     return read_card(checkpoint, progress=progress)
 
 
-def keep_upload(files: Sequence[tuple[str, BinaryIO]], *, limit_bytes: int) -> Upload:
+def keep_upload(files: Sequence[tuple[str, Content]], *, limit_bytes: int) -> Upload:
     """Keep uploaded files in a private folder, to be used by the name of the result until ``remove_upload``.
 
     Raises CheckpointError with a sentence when a file name is unsafe or the files are too large.

@@ -149,7 +149,7 @@ class Ouro(NativeArchitecture):
     logit_lens: ClassVar[str] = "head on the normed iterate, no second norm"
     recognised_by: ClassVar[str] = "`model_type` ouro with `total_ut_steps`; an `early_exit_gate` and four norms a layer"
     verified: ClassVar[str] = (
-        "states, gate logits and exit probabilities, logits of every iterate; cross-entropy at eight depths and a greedy "
+        "states, gate logits and exit probabilities, logits of every iterate; cross-entropy at six depths and a greedy "
         "continuation of a trained one"
     )
 
