@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ ROOTS = "LOOPSCOPE_CHECKPOINT_ROOTS"
 _LFS_START = b"version https://git-lfs"
 _CHUNK = 1 << 22
 _KEPT_DIGESTS = 1024
+_digests_lock = threading.Lock()
 _digests: dict[tuple[Path, int, int, int], str] = {}
 
 
@@ -118,19 +120,21 @@ def file_digests(paths: Sequence[Path], *, progress: Callable[[float], None] = l
     for path in paths:
         stat = path.stat()
         key = (path.absolute(), stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if key not in _digests:
-            before = done
-            _keep(key, _sha256(path, lambda read, before=before: progress(min(1.0, (before + read) / total))))
-        found.append(_digests[key])
+        digest = _digests.get(key)
+        if digest is None:
+            digest = _sha256(path, lambda read, before=done: progress(min(1.0, (before + read) / total)))
+            _keep(key, digest)
+        found.append(digest)
         done += stat.st_size
         progress(min(1.0, done / total))
     return found
 
 
 def _keep(key: tuple[Path, int, int, int], found: str) -> None:
-    while len(_digests) >= _KEPT_DIGESTS:
-        _digests.pop(next(iter(_digests)), None)
-    _digests[key] = found
+    with _digests_lock:
+        while len(_digests) >= _KEPT_DIGESTS:
+            del _digests[next(iter(_digests))]
+        _digests[key] = found
 
 
 def _sha256(path: Path, report: Callable[[int], None]) -> str:

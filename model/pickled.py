@@ -144,7 +144,8 @@ def _nested(value: object, depth: int) -> dict[str, Tensor]:
 
 
 def _direct(items: Mapping[Any, Any]) -> dict[str, Tensor]:
-    return {key: value for key, value in items.items() if isinstance(key, str) and isinstance(value, Tensor)}
+    """The tensors alone: a file can also give a tensor attributes, under the names of its methods."""
+    return {key: Tensor.detach(value) for key, value in items.items() if isinstance(key, str) and isinstance(value, Tensor)}
 
 
 def _plain(value: object) -> bool:

@@ -1,5 +1,6 @@
 """Which file of a folder is the checkpoint, which paths a server opens, and what the digest covers."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model import files
 from model.files import MAX_CONFIG, ROOTS, read_json
 from model.locate import CheckpointError, canonical, check_allowed, demo_names, digest, file_digest, locate, server_path
 
@@ -117,6 +119,13 @@ def test_hashing_reports_a_rising_fraction_that_ends_at_one(tmp_path: Path) -> N
     assert told == sorted(told)
     assert told[-1] == 1.0
     assert len(told) >= 4
+
+
+def test_old_digests_are_forgotten_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_KEPT_DIGESTS", 2)
+    names = [folder_of(tmp_path, str(n)) / str(n) for n in range(5)]
+    assert [file_digest(path) for path in names] == [hashlib.sha256(path.read_bytes()).hexdigest() for path in names]
+    assert file_digest(names[0]) == hashlib.sha256(b"0").hexdigest()
 
 
 def test_an_unreadable_name_is_refused_in_one_sentence() -> None:

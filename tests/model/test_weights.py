@@ -202,6 +202,16 @@ def test_tied_tensors_that_share_their_storage_load_under_both_names(tmp_path: P
     assert equal(found, {"a": A, "b": A, "part": A[1]})
 
 
+def test_attributes_that_a_file_gives_its_tensors_are_dropped(tmp_path: Path) -> None:
+    tensor: Any = torch.ones(3)
+    tensor.numel, tensor.note = 5, "x"
+    torch.save({"a": tensor, "b": torch.nn.Parameter(B.float())}, tmp_path / "ckpt.pt")
+    _, found = opened(tmp_path)
+    assert found["a"].numel() == 3
+    assert not hasattr(found["a"], "note")
+    assert not any(t.requires_grad or isinstance(t, torch.nn.Parameter) for t in found.values())
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
