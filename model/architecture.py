@@ -78,10 +78,12 @@ class LoopedNetwork(nn.Module):
         state_width: width of the iterates, where it differs from that of the layers around the loop.
         gradient_loops: gradients flow through this many last loops of a block; None is all of them.
         fixed_start: whether every block starts from its own input and nothing else can be handed in.
+        readable: whether iterates can be decoded; False where nobody said how.
     """
 
     gradient_loops: int | None = None
     fixed_start: bool = False
+    readable: bool = True
 
     blocks: tuple[BlockSpec, ...]
     width: int

@@ -11,6 +11,8 @@ from model.architecture import Architecture, LibraryArchitecture, LoopedNetwork,
 from model.card import Card
 from model.families import architectures
 from model.locate import CheckpointError, Located, canonical, digest, locate
+from model.named import named_architecture
+from model.named_block import NamedBlock
 from model.tokenizer import load_tokenizer
 from model.weights import TensorHeader, headers, tensors
 
@@ -51,9 +53,12 @@ class Identified:
         return ", ".join(sorted(counts, key=lambda kind: -counts[kind]))
 
 
-def identify(located: Located) -> Identified:
-    """Which family the files are of. Raises CheckpointError when none of the known ones recognises them."""
+def identify(located: Located, named: NamedBlock | None = None) -> Identified:
+    """Which family the files are of; blocks that a person named win. Raises CheckpointError when none recognises them."""
     contents = headers(located)
+    if named is not None:
+        family = _guarded(located.name, None, lambda: named_architecture(named, contents.config))
+        return Identified(family, contents.config, contents.tensors)
     for wrapper, found in _unwrapped(contents.tensors):
         keys = frozenset(found)
         for family in architectures().values():
@@ -108,15 +113,16 @@ def _config_fits(config: Mapping[str, Any], keys: frozenset[str]) -> Iterator[tu
         yield family, len({names[key] for key in keys if names.get(key) is not None}), len(stored_names(names))
 
 
-def _unusable(name: str, family: Architecture, error: Exception) -> CheckpointError:
+def _unusable(name: str, family: Architecture | None, error: Exception) -> CheckpointError:
     said = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
-    return CheckpointError(f"The config of {name} ({family.title}) cannot be used: {said.rstrip('.')}.")
+    title = f" ({family.title})" if family is not None else ""
+    return CheckpointError(f"The config of {name}{title} cannot be used: {said.rstrip('.')}.")
 
 
-def card(name: str, *, progress: Progress = lambda stage, fraction: None) -> Card:
+def card(name: str, *, named: NamedBlock | None = None, progress: Progress = lambda stage, fraction: None) -> Card:
     """What a checkpoint is, from its headers; ``progress`` is told how far the hashing of its files is."""
     located = locate(name)
-    found = identify(located)
+    found = identify(located, named)
     network = untrained(found, located.name)
     family = found.architecture
     _check_keys(located, found, network)
@@ -174,7 +180,7 @@ def untrained(found: Identified, name: str) -> LoopedNetwork:
         return _guarded(name, found.architecture, lambda: found.architecture.build(found.config))
 
 
-def _guarded(name: str, family: Architecture, read: Callable[[], Any]) -> Any:
+def _guarded(name: str, family: Architecture | None, read: Callable[[], Any]) -> Any:
     """Whatever a config does to a family's reader becomes one sentence."""
     try:
         return read()
@@ -184,9 +190,16 @@ def _guarded(name: str, family: Architecture, read: Callable[[], Any]) -> Any:
         raise _unusable(name, family, error) from error
 
 
-def load(located: Located, *, dtype: str, device: str, progress: Progress = lambda stage, fraction: None) -> Loaded:
+def load(
+    located: Located,
+    *,
+    dtype: str,
+    device: str,
+    named: NamedBlock | None = None,
+    progress: Progress = lambda stage, fraction: None,
+) -> Loaded:
     """Load onto the device. Raises CheckpointError naming the tensor that is missing, unknown or of another shape."""
-    found = identify(located)
+    found = identify(located, named)
     family, target, place = found.architecture, _DTYPES[dtype], torch_device(device)
     if isinstance(family, LibraryArchitecture):
         network = _guarded(located.name, family, lambda: family.load(located, found.config, dtype=target, device=place))

@@ -23,6 +23,7 @@ OLDEST, NEWEST = (5, 24), (5, 24)
 
 _ATTENTION = "sdpa"
 _WRAPPER = "model."
+_SPARE = 2**24  # weights that a file may lack before it is looked at name by name
 # What a config may say and a network does not need: names of code, kernels and files that the library would fetch, and
 # switches that change what a pass returns.
 _DROPPED = frozenset(
@@ -157,6 +158,7 @@ def load_model(
     library, made = transformers(kind.title), library_config(kind, config)
     stored = _without_wrapper(tensors(located)) if kind.wrapped else tensors(located)
     stored = {name: tensor for name, tensor in stored.items() if not name.startswith(kind.ignored)}
+    _check_size(kind, located, config, sum(tensor.numel() for tensor in stored.values()))
     with contained(library):
         try:
             model, report = getattr(library, kind.model_class).from_pretrained(
@@ -172,6 +174,17 @@ def load_model(
             raise CheckpointError(f"{located.weights.name} cannot be loaded as {kind.title}: {_objection(error)}.") from error
     _check(kind, located, report)
     return model.to(device).eval()
+
+
+def _check_size(kind: LibraryModel, located: Located, config: Mapping[str, Any], held: int) -> None:
+    """The library makes up what a file lacks before it reports it: refuse what would fill the memory with that."""
+    with torch.device("meta"):
+        asked = sum(weight.numel() for weight in build_model(kind, config).parameters())
+    if asked > 2 * held + _SPARE:
+        raise CheckpointError(
+            f"The config of {located.name} asks for {asked} weights and {located.weights.name} holds {held}; check that config "
+            "and weights belong together."
+        )
 
 
 def _without_wrapper(stored: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+from model.named_block import NamedBlock
+
 Lens = Literal["logit", "coda"]
 InitialKind = Literal["trained", "zeros", "normal", "file"]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -99,6 +101,7 @@ class Request:
         seed: keys the noise together with block and position.
         dtype, device: what the network computes in and on; states are stored in float32.
         lenses: how iterates are decoded; empty records no readout.
+        named: the looped blocks of a transformers model, where the person names them; None leaves it to the families.
     """
 
     checkpoint: str
@@ -111,6 +114,7 @@ class Request:
     lenses: tuple[Lens, ...] = ("logit", "coda")
     record: Record = Record()
     digest: str = ""
+    named: NamedBlock | None = None
 
     def __post_init__(self) -> None:
         if not self.prompts:
@@ -128,8 +132,14 @@ class Request:
             raise RequestError(f"Lenses {self.lenses} contain an unknown one; choose from {', '.join(get_args(Lens))}.")
 
     def to_json(self) -> dict[str, Any]:
-        """The request as plain JSON values; ``from_json`` reads it back equal."""
-        return json.loads(json.dumps(asdict(self)))
+        """The request as plain JSON values; ``from_json`` reads it back equal.
+
+        ``named`` is left out where it is None, so that requests keep the keys they had before it came.
+        """
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if values["named"] is None:
+            del values["named"]
+        return values
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> "Request":
@@ -140,15 +150,17 @@ class Request:
             record = dict(given.pop("record"))
             if record["positions"] is not None:
                 record["positions"] = tuple(record["positions"])
+            named = given.pop("named", None)
             return Request(
                 prompts=prompts,
+                named=None if named is None else NamedBlock.from_json(named),
                 loops=tuple(given.pop("loops")),
                 lenses=tuple(given.pop("lenses")),
                 initial_state=InitialState(**given.pop("initial_state")),
                 record=Record(**record),
                 **given,
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise RequestError(f"The request cannot be read ({error}); it was written by another version or edited.") from error
 
     def key(self) -> str:

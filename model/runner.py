@@ -20,6 +20,7 @@ from model.checkpoint import Loaded, identify, load, untrained
 from model.gate import gate_readouts
 from model.locate import CheckpointError, Located, canonical, checked_digest, locate
 from model.memory import BYTES_PER_WEIGHT, MemoryLimit, Sizes, estimate
+from model.named_block import NamedBlock
 from model.noise import initial_state_digest, read_initial_states, ruled_noise, words
 from model.request import Cancelled, Prompt, Request, RequestError, loops_per_block
 from model.start import InitialRule
@@ -30,11 +31,13 @@ Cancel = Callable[[], bool]
 
 # One run at a time: a model's hooks and its memory are not shared between users of one server.
 _LOCK = threading.Lock()
-_loaded: dict[tuple[str, str, str], Loaded] = {}
+_loaded: dict[tuple[str, str, str, NamedBlock | None], Loaded] = {}
 
 _MASKED = (
     "log-probability of the next token: this is a masked language model, whose logits guess the token at the same position"
 )
+
+_UNREADABLE = "everything decoded: no head was named, so iterates cannot be read"
 
 _FLOORS = {"float32": 1e-6, "bfloat16": 6e-2, "float16": 8e-3}
 
@@ -48,12 +51,12 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
     with _LOCK, torch.inference_mode():
         located = locate(request.checkpoint)
         found = checked_digest(located, request.digest, progress=lambda fraction: progress("hashing", 0.0))
-        key = (found, request.dtype, request.device)
+        key = (found, request.dtype, request.device, request.named)
         if key in _loaded:
             shape = _Shape(_loaded[key].architecture, _loaded[key].network)
         else:
             _loaded.clear()  # never two models in memory, not even while the next one is checked
-            identified = identify(located)
+            identified = identify(located, request.named)
             shape = _Shape(identified.architecture, untrained(identified, located.name))
         _check_start(shape, request)
         loops = loops_per_block(request.loops, len(shape.network.blocks))
@@ -62,7 +65,7 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
         _check_memory(shape, request, loops, [len(ids) for ids in prompts])
         if key not in _loaded:
             progress("loading", 0.0)
-            _loaded[key] = load(located, dtype=request.dtype, device=request.device)
+            _loaded[key] = load(located, dtype=request.dtype, device=request.device, named=request.named)
         loaded = _loaded[key]
         trajectories: list[Trajectory] = []
         for number, ids in enumerate(prompts):
@@ -110,7 +113,8 @@ def _check_memory(shape: _Shape, request: Request, loops: tuple[int, ...], token
         sum(p.numel() for p in network.parameters()),
         BYTES_PER_WEIGHT[request.dtype],
     )
-    found = estimate(sizes, tokens=tokens, loops=loops, lenses=len(request.lenses), record=request.record)
+    lenses = len(request.lenses) if network.readable else 0
+    found = estimate(sizes, tokens=tokens, loops=loops, lenses=lenses, record=request.record)
     if not found.fits:
         raise MemoryLimit(found.sentence())
 
@@ -121,6 +125,7 @@ class _Pass:
     def __init__(self, loaded: Loaded, request: Request, loops: tuple[int, ...], ids: tuple[int, ...], part: Progress) -> None:
         self._loaded, self._request, self._loops, self._ids, self._part = loaded, request, loops, ids, part
         self._network = loaded.network
+        self._lenses = request.lenses if loaded.network.readable else ()
         weight = next(self._network.parameters())
         self._device, self._dtype = weight.device, weight.dtype
         self._noise = self._initial_states()
@@ -138,7 +143,7 @@ class _Pass:
                 width=self._network.state_width,
                 device=self._device,
                 keep=record.kept_loops(n),
-                keep_working=bool(request.lenses),
+                keep_working=bool(self._lenses),
                 kept=slice(start, min(stop, len(ids))),
             )
             for block, n in zip(self._network.blocks, loops, strict=True)
@@ -207,7 +212,7 @@ class _Pass:
         made: list[dict[ReadoutKey, np.ndarray]] = []
         for block, buffer in enumerate(self._buffers):
             found = self._gate(buffer)
-            for lens in self._request.lenses:
+            for lens in self._lenses:
                 if lens == "coda" and block < len(self._buffers) - 1:
                     continue  # what follows an inner block depends on more than its iterate
                 fraction = 0.6 + 0.4 * block / len(self._buffers)
@@ -229,10 +234,18 @@ class _Pass:
 
     def _gate(self, buffer: BlockBuffer) -> dict[ReadoutKey, np.ndarray]:
         """What a learned exit gate says of every iterate; nothing in families without one."""
-        if not self._request.lenses:
+        if not self._lenses:
             return {}  # the iterates are not held
         logits = self._network.gate(buffer.working[1:].to(self._dtype))
         return {} if logits is None else gate_readouts(logits.float().cpu().numpy())
+
+    def _left_out(self) -> tuple[str, ...]:
+        """What was asked for and could not be had, in words."""
+        if not self._request.lenses:
+            return ()
+        if not self._network.readable:
+            return (_UNREADABLE,)
+        return () if self._predicts_next else (_MASKED,)
 
     @property
     def _predicts_next(self) -> bool:
@@ -243,7 +256,6 @@ class _Pass:
         self._forward()
         decoded = self._decode()
         seen = {int(i) for found in decoded for key, a in found.items() if key[1] == "top10_id" for i in np.unique(a) if i >= 0}
-        left_out = () if self._predicts_next or not self._request.lenses else (_MASKED,)
         return Trajectory(
             prompt=prompt.text,
             token_ids=np.array(self._ids, dtype=np.int64),
@@ -251,7 +263,7 @@ class _Pass:
             vocabulary={token: _label(tokenizer, token) for token in sorted(seen)},
             blocks=tuple(buffer.trace(found) for buffer, found in zip(self._buffers, decoded, strict=True)),
             provenance=self._provenance(digest_),
-            left_out=left_out,
+            left_out=self._left_out(),
         )
 
     def _provenance(self, digest_: str) -> Provenance:
