@@ -28,15 +28,13 @@ def beyond_loopback(address: str | None) -> bool:
         return True  # a name: wherever it points
 
 
-def paths_words() -> str:
-    """What a reader must know before typing a path; "" where every path is open."""
+def paths_words() -> tuple[str, str]:
+    """What a reader must know before typing a path, and what can be done about it; "" twice where every path is open."""
     roots = os.environ.get(ROOTS)
     if roots is None:
-        return ""
-    folders = [folder for folder in roots.split(os.pathsep) if folder]
+        return "", ""
+    more = f"Whoever starts the server names folders: `loopscope app --checkpoint-root DIR`, or the variable {ROOTS}."
+    folders = [folder for folder in roots.split(os.pathsep) if folder.strip()]
     if not folders:
-        return (
-            "Other machines can reach this server, so no path is opened: choose a demo step or upload. "
-            "To open a folder, start with --checkpoint-root DIR."
-        )
-    return f"Paths are opened below {' and '.join(folders)} only."
+        return "Demo steps and uploads only: other machines can reach this server, so its paths are closed.", more
+    return f"Paths are opened below {' and '.join(folders)} only.", more

@@ -19,6 +19,7 @@ def card_rows(card: study.Card, needed: study.Estimate | None = None) -> tuple[t
         *([] if card.config_loops is None else [("Loops in its config", ", ".join(map(str, card.config_loops)))]),
         ("Parameters", count_words(card.parameters)),
         ("Stored as", card.dtype),
+        *([] if needed is None else [("Memory of this run", memory_words(needed))]),
         ("Tokenizer", card.tokenizer),
         ("Vocabulary", f"{card.vocabulary:,}"),
         ("Context", f"{card.context:,} tokens"),
@@ -30,8 +31,6 @@ def card_rows(card: study.Card, needed: study.Estimate | None = None) -> tuple[t
         ("Logit lens", card.logit_lens),
         ("Digest", card.digest[:_SHORT_DIGEST]),
     ]
-    if needed is not None:
-        rows.append(("Memory of this run", memory_words(needed)))
     rows.extend(("Note", note) for note in card.notes)
     return tuple(rows)
 

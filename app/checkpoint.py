@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.5
 _MIB = 2**20
 _CARD = """
 <style>
-.stHtml .loopscope-card { display: grid; grid-template-columns: max-content 1fr; gap: 0.3rem 1rem; font-size: 0.875rem; }
+.stHtml .loopscope-card { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1rem; font-size: 0.875rem; }
 .stHtml .loopscope-card, .loopscope-card dt, .loopscope-card dd { margin: 0; padding: 0; }
 .loopscope-card dt { opacity: 0.75; }
 .loopscope-card dd { overflow-wrap: anywhere; }
@@ -73,9 +73,9 @@ def _choice(first: study.Request) -> None:
 
 def path_note() -> None:
     """Which paths are open, where not all are."""
-    said = access.paths_words()
+    said, more = access.paths_words()
     if said:
-        st.caption(literal(said))
+        st.caption(literal(said), help=more)
 
 
 def _upload() -> None:

@@ -152,6 +152,7 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="float32", help="float32, bfloat16 or float16 (default: float32)")
     add("--device", default="cpu", help="device of the network (default: cpu)")
     _rule_options(parser)
+    _named_options(parser)
     add("--out", type=Path, required=True, metavar="DIR", help="folder for the run, statistics.csv and exits.csv")
     add("--overwrite", action="store_true", help="replace a run that is in the folder already")
     parser.set_defaults(command=_run)
@@ -184,7 +185,16 @@ def _inspect_options(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the card as JSON")
     add("--loops", type=_numbers, metavar="K[,K2,..]", help="with --tokens: the memory of a run with so many loops")
     add("--tokens", type=int, metavar="N", help="with --loops: length of the prompt of that run")
+    _named_options(parser)
     parser.set_defaults(command=_inspect)
+
+
+def _named_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("a transformers model that is looped where you say").add_argument
+    add("--block", metavar="PATH[,PATH2,..]", help="looped blocks by module path, such as model.layers or model.layers.2:5")
+    add("--count", default="", metavar="FIELD", help="config field that sets the loops (default: the model's own number)")
+    add("--norm", default="", metavar="PATH[,PATH2,..]", help="modules between an iterate and the head, in order")
+    add("--head", default="", metavar="PATH", help="the linear output head; without it nothing is decoded")
 
 
 def _rule_options(parser: argparse.ArgumentParser) -> None:

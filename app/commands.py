@@ -15,6 +15,7 @@ from analysis.prompts import parse_ids, read_prompts
 from analysis.registry import first_sentence
 from analysis.statistic import statistics
 from analysis.tables import overview, write_exits, write_statistics
+from app.named import named_block
 from app.options import OptionError, filled, pairs
 from app.progress import ProgressBar
 
@@ -96,6 +97,7 @@ def _request(arguments: argparse.Namespace) -> study.Request:
         device=arguments.device,
         lenses=lenses,
         record=study.Record(every=arguments.every, positions=arguments.tokens, states=not arguments.statistics_only),
+        named=named_block(arguments),
     )
 
 

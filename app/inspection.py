@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis import study
 from app.card import card_rows
+from app.named import named_block
 from app.options import OptionError
 from app.progress import ProgressBar
 
@@ -21,7 +22,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         raise OptionError("--loops and --tokens belong together; give both, such as --loops 16 --tokens 128, or none.")
     show = ProgressBar(1)
     try:
-        card = study.card(arguments.checkpoint, progress=show.prompt(0))
+        card = study.card(arguments.checkpoint, named=named_block(arguments), progress=show.prompt(0))
     finally:
         show.close()
     needed = None if arguments.loops is None else study.estimate(_request(arguments))
@@ -38,7 +39,10 @@ def _request(arguments: argparse.Namespace) -> study.Request:
     if arguments.tokens < 1:
         raise OptionError(f"--tokens {arguments.tokens} was given; give 1 or more.")
     return study.Request(
-        checkpoint=arguments.checkpoint, prompts=(study.Prompt(ids=(_A_TOKEN,) * arguments.tokens),), loops=arguments.loops
+        checkpoint=arguments.checkpoint,
+        prompts=(study.Prompt(ids=(_A_TOKEN,) * arguments.tokens),),
+        loops=arguments.loops,
+        named=named_block(arguments),
     )
 
 

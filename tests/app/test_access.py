@@ -29,13 +29,13 @@ def test_an_address_that_others_can_reach(address: str | None) -> None:
 def test_a_reachable_server_opens_no_path_unless_folders_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     access.guard("127.0.0.1")
     assert access.ROOTS not in os.environ
-    assert access.paths_words() == ""
+    assert access.paths_words() == ("", "")
     monkeypatch.setattr(access, "beyond_loopback", anywhere)
     access.guard("0.0.0.0")
     assert os.environ[access.ROOTS] == ""
-    assert "no path is opened" in access.paths_words()
+    assert "paths are closed" in access.paths_words()[0]
     two = os.pathsep.join([str(tmp_path / "a"), str(tmp_path / "b")])
     monkeypatch.setenv(access.ROOTS, two)
     access.guard("0.0.0.0")
     assert os.environ[access.ROOTS] == two
-    assert f"{tmp_path / 'a'} and {tmp_path / 'b'} only" in access.paths_words()
+    assert f"{tmp_path / 'a'} and {tmp_path / 'b'} only" in access.paths_words()[0]

@@ -124,7 +124,7 @@ def anywhere(address: str | None) -> bool:
 def test_a_server_that_others_reach_opens_no_path_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(access, "beyond_loopback", anywhere)
     page = pages.opened()
-    assert "no path is opened" in pages.captions(page)
+    assert "paths are closed" in pages.captions(page)
     assert not page.error
     assert "outside the folders" in pages.errors(pages.named(page, PLAIN))
     page = pages.opened(input="Run folder", folder=str(tmp_path))
