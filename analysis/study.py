@@ -22,6 +22,7 @@ from model.card import Card
 from model.files import check_allowed
 from model.locate import DEMO_FOLDER, CheckpointError, canonical, checked_digest, demo_names, digest, locate
 from model.memory import Estimate, MemoryLimit, estimate_request
+from model.named_block import NamedBlock
 from model.noise import initial_state_digest
 from model.request import (
     MAX_LOOPS,
@@ -54,6 +55,7 @@ __all__ = [
     "InitialState",
     "Lens",
     "MemoryLimit",
+    "NamedBlock",
     "Prompt",
     "Record",
     "Request",
@@ -109,18 +111,19 @@ def _silent(stage: str, fraction: float) -> None:
     """Progress that nobody watches."""
 
 
-def card(checkpoint: str, *, progress: Progress = _silent) -> Card:
+def card(checkpoint: str, *, named: NamedBlock | None = None, progress: Progress = _silent) -> Card:
     """What a checkpoint is, from its headers. Bundled ones are read from their index, without torch.
 
-    ``progress`` is told how far the hashing of the files is.
+    ``named`` are looped blocks that a person names in a transformers model; ``progress`` is told how far the hashing of
+    the files is.
     """
     located = locate(checkpoint)
-    bundled = _bundled_cards().get(canonical(checkpoint))
+    bundled = _bundled_cards().get(canonical(checkpoint)) if named is None else None
     if bundled is not None and bundled.digest == digest(located):
         return bundled
     from model.checkpoint import card as read_card  # torch: only its families can tell what the tensors are
 
-    return read_card(checkpoint, progress=progress)
+    return read_card(checkpoint, named=named, progress=progress)
 
 
 def keep_upload(files: Sequence[tuple[str, Content]], *, limit_bytes: int) -> Upload:
@@ -140,7 +143,7 @@ def devices() -> tuple[str, ...]:
 
 def warnings(request: Request) -> tuple[str, ...]:
     """What a reader should know about the special tokens of the prompts. Raises as the run itself would."""
-    found = card(request.checkpoint)
+    found = card(request.checkpoint, named=request.named)
     try:
         tokenizer = load_tokenizer(locate(request.checkpoint), found.vocabulary)
     except CheckpointError:
@@ -178,7 +181,7 @@ def estimate(request: Request) -> Estimate:
 
     Raises RequestError as the run itself would when prompt or loops do not suit the checkpoint.
     """
-    found = card(request.checkpoint)
+    found = card(request.checkpoint, named=request.named)
     tokenizer = None
     if any(prompt.text is not None for prompt in request.prompts):
         tokenizer = load_tokenizer(locate(request.checkpoint), found.vocabulary)
