@@ -39,6 +39,9 @@ _MASKED = (
 
 _UNREADABLE = "everything decoded: no head was named, so iterates cannot be read"
 
+# Shares of the bar: files are hashed up to the first, weights are there at the second, the rest is the run itself.
+_HASHED, _READY = 0.05, 0.25
+
 _FLOORS = {"float32": 1e-6, "bfloat16": 6e-2, "float16": 8e-3}
 
 
@@ -50,7 +53,7 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
     """
     with _LOCK, torch.inference_mode():
         located = locate(request.checkpoint)
-        found = checked_digest(located, request.digest, progress=lambda fraction: progress("hashing", 0.0))
+        found = checked_digest(located, request.digest, progress=lambda done: progress("hashing", _HASHED * done))
         key = (found, request.dtype, request.device, request.named)
         if key in _loaded:
             shape = _Shape(_loaded[key].architecture, _loaded[key].network)
@@ -63,18 +66,23 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
         tokenizer = _tokenizer_for(located, shape, request)
         prompts = [prompt_ids(prompt, tokenizer, shape.network.vocabulary, shape.network.context) for prompt in request.prompts]
         _check_memory(shape, request, loops, [len(ids) for ids in prompts])
+        begun = _HASHED
         if key not in _loaded:
-            progress("loading", 0.0)
-            _loaded[key] = load(located, dtype=request.dtype, device=request.device, named=request.named)
+            begun = _READY
+
+            def loading(stage: str, done: float) -> None:
+                progress(stage, _HASHED + (_READY - _HASHED) * done)
+
+            _loaded[key] = load(located, dtype=request.dtype, device=request.device, named=request.named, progress=loading)
         loaded = _loaded[key]
         trajectories: list[Trajectory] = []
         for number, ids in enumerate(prompts):
             share = len(prompts)
 
-            def part(stage: str, fraction: float, done: int = number, share: int = share) -> None:
+            def part(stage: str, fraction: float, done: int = number, share: int = share, begun: float = begun) -> None:
                 if cancel():
                     raise Cancelled("The run was cancelled; nothing of it was kept.")
-                progress(stage, (done + fraction) / share)
+                progress(stage, begun + (1 - begun) * (done + fraction) / share)
 
             pass_ = _Pass(loaded, request, loops, ids, part)
             trajectories.append(pass_.trajectory(request.prompts[number], tokenizer, found))
