@@ -162,8 +162,9 @@ def _notes(family: Architecture, found: Identified) -> tuple[str, ...]:
     notes: list[str] = []
     if family.objective == "masked token":
         notes.append("A masked language model: its logits guess the token at the same position, not the next one.")
-    if "auto_map" in found.config and isinstance(family, NativeArchitecture):
-        notes.append("The config names code of its own (auto_map); it was not run: the network is Loopscope's.")
+    if "auto_map" in found.config:
+        whose = "Loopscope's" if isinstance(family, NativeArchitecture) else "the transformers library's"
+        notes.append(f"The config names code of its own (auto_map); it was not run: the network is {whose}.")
     return tuple(notes)
 
 

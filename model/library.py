@@ -6,6 +6,7 @@ it is kept from the network.
 
 import importlib
 import re
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from model.weights import tensors
 OLDEST, NEWEST = (5, 24), (5, 24)
 """The first and the last version (major, minor) that the networks were compared with their references in."""
 
+# What ``contained`` sets belongs to the whole process, and so does the default dtype while the library builds.
+_LOCK = threading.RLock()
 _ATTENTION = "sdpa"
 _WRAPPER = "model."
 _SPARE = 2**24  # weights that a file may lack before it is looked at name by name
@@ -94,20 +97,24 @@ def _words(numbers: tuple[int, int]) -> str:
 
 @contextmanager
 def contained(library: Any) -> Generator[None]:
-    """Neither reports nor progress bars on the terminal, and nothing is asked of the hub, until the block is left."""
+    """Neither reports nor progress bars on the terminal, and nothing is asked of the hub, until the block is left.
+
+    One thread at a time.
+    """
     logs = library.utils.logging
     constants: Any = importlib.import_module("huggingface_hub.constants")
-    offline, level, bar = constants.HF_HUB_OFFLINE, logs.get_verbosity(), logs.is_progress_bar_enabled()
-    constants.HF_HUB_OFFLINE = True
-    logs.set_verbosity(logs.CRITICAL)
-    logs.disable_progress_bar()
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = offline
-        logs.set_verbosity(level)
-        if bar:
-            logs.enable_progress_bar()
+    with _LOCK:
+        offline, level, bar = constants.HF_HUB_OFFLINE, logs.get_verbosity(), logs.is_progress_bar_enabled()
+        constants.HF_HUB_OFFLINE = True
+        logs.set_verbosity(logs.CRITICAL)
+        logs.disable_progress_bar()
+        try:
+            yield
+        finally:
+            constants.HF_HUB_OFFLINE = offline
+            logs.set_verbosity(level)
+            if bar:
+                logs.enable_progress_bar()
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,13 @@
 # (the library is met without types)
 
 import json
+import re
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +268,7 @@ def test_code_beside_the_weights_is_never_imported_and_nothing_is_fetched(
     assert not canary.exists()
     assert "evil" not in sys.modules
     assert card(path).architecture == folder.removesuffix("-tiny")
+    assert any("it was not run: the network is the transformers library's" in note for note in card(path).notes)
 
 
 def test_the_library_is_left_as_it_was(folder: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -274,6 +278,26 @@ def test_the_library_is_left_as_it_was(folder: str, capfd: pytest.CaptureFixture
     load(locate(str(DATA / folder)), dtype="float32", device="cpu")
     assert (logs.get_verbosity(), logs.is_progress_bar_enabled(), vars(hub)["HF_HUB_OFFLINE"]) == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_several_threads_leave_the_library_as_it_was() -> None:
+    found = library.transformers("A test")
+    logs, hub = found.utils.logging, sys.modules["huggingface_hub.constants"]
+    before = (logs.get_verbosity(), logs.is_progress_bar_enabled(), vars(hub)["HF_HUB_OFFLINE"])
+    with ThreadPoolExecutor(4) as pool:
+        cards = list(pool.map(lambda number: card(str(DATA / FOLDERS[number % 2])), range(8)))
+    assert [one.architecture for one in cards] == ["albert", "dory"] * 4
+    assert (logs.get_verbosity(), logs.is_progress_bar_enabled(), vars(hub)["HF_HUB_OFFLINE"]) == before
+
+
+def test_listing_and_recognising_families_does_not_import_the_library() -> None:
+    code = (
+        "import sys; from model.checkpoint import identify; from model.locate import locate; "
+        "from model.families import architectures; architectures(); "
+        f"print(identify(locate({str(DATA / 'dory-tiny')!r})).architecture.name, 'transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=DATA.parent.parent)
+    assert done.stdout.split() == ["dory", "False"]
 
 
 def test_without_the_library_the_family_is_recognised_and_says_what_to_install(
@@ -341,6 +365,34 @@ def test_a_dory_without_input_layers_starts_from_its_embeddings(tmp_path: Path) 
     stored = load_file(DATA / "dory-tiny" / "model.safetensors")["backbone.embeddings.weight"].float()
     close(block.states[0], stored[torch.from_numpy(golden("dory-tiny")["input_ids"])].numpy())
     assert block.layers == (0, 1, 2)
+
+
+def test_the_layout_of_released_dory_files_is_read(tmp_path: Path) -> None:
+    """Attention and MLP blocks are numbered in turn there, each with its own rate."""
+    numbered = re.compile(r"backbone\.layers\.(\d+)\.(self_attn|mlp|lambda_1|lambda_2)")
+    names = {
+        "self_attn": "backbone.layers.{even}.mixer",
+        "mlp": "backbone.layers.{odd}.mixer",
+        "lambda_1": "backbone.layers.{even}.attn_alpha",
+        "lambda_2": "backbone.layers.{odd}.mlp_alpha",
+    }
+
+    def renamed(found: re.Match[str]) -> str:
+        return names[found[2]].format(even=2 * int(found[1]), odd=2 * int(found[1]) + 1)
+
+    def release(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            tensors[numbered.sub(renamed, name)] = tensors.pop(name)
+
+    path = copied("dory-tiny", tmp_path, tensors=release)
+    block = runner.run(Request(path, (prompt("dory-tiny"),), (6,))).trajectories[0].blocks[0]
+    close(block.states, golden("dory-tiny")["states_0"])
+
+
+def test_a_config_of_a_much_larger_model_is_refused_before_its_weights_are_made_up(folder: str, tmp_path: Path) -> None:
+    path = copied(folder, tmp_path, intermediate_size=2**22)
+    with pytest.raises(CheckpointError, match=r"asks for \d+ weights and model\.safetensors holds \d+"):
+        load(locate(path), dtype="float32", device="cpu")
 
 
 def test_a_count_that_does_not_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
