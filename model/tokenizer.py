@@ -1,5 +1,6 @@
 """Text <-> token ids <-> labels a person can read; no torch."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -13,6 +14,9 @@ from model.files import MAX_CONFIG, MAX_TOKENIZER, check_size, check_whole, read
 from model.locate import CheckpointError, Located
 from model.readable import byte_alphabet, bytes_label, unused, visible
 from model.request import Prompt, RequestError
+
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 @runtime_checkable
@@ -94,10 +98,14 @@ class _Characters:
 
 @dataclass(frozen=True)
 class _Fast:
-    """A tokenizer.json, read by the tokenizers library; ``adds_bos`` is what the settings beside it say."""
+    """A tokenizer.json, read by the tokenizers library; ``adds_bos`` is what the settings beside it say.
+
+    ``byte_fallback``: bytes without an entry of their own are spelled <0x0A>.
+    """
 
     inner: _FastTokenizer
     byte_level: bool
+    byte_fallback: bool
     special_ids: Mapping[str, int]
     adds_bos: bool
 
@@ -120,6 +128,8 @@ class _Fast:
         piece = self.inner.id_to_token(token) if token < 2**32 else None
         if piece is None:
             return unused(token)
+        if self.byte_fallback and (spelled := _BYTE.fullmatch(piece)):
+            return bytes_label(bytes.fromhex(spelled[1]))
         if self.byte_level and all(c in self._bytes_of for c in piece):
             return bytes_label(bytes(self._bytes_of[c] for c in piece))
         return visible(piece.replace("▁", " "))
@@ -165,7 +175,13 @@ def _load(paths: tuple[Path, ...], changed: tuple[int, ...]) -> Tokenizer:
         raise CheckpointError(f"{path.name} is no tokenizer that can be read ({shown(error)}).") from error
     own = settings.get("tokenizer_config.json", {})
     special = _special_ids(inner, settings.get("special_tokens_map.json", {}) | own)
-    return _Fast(inner, "ByteLevel" in repr(inner.pre_tokenizer), special, own.get("add_bos_token") is True)
+    return _Fast(
+        inner,
+        byte_level="ByteLevel" in repr(inner.pre_tokenizer),
+        byte_fallback=getattr(inner.model, "byte_fallback", False) is True,
+        special_ids=special,
+        adds_bos=own.get("add_bos_token") is True,
+    )
 
 
 def _special_ids(inner: _FastTokenizer, settings: Mapping[str, Any]) -> dict[str, int]:

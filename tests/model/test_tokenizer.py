@@ -16,6 +16,7 @@ from model.characters import read_characters
 from model.locate import CheckpointError, locate
 from model.request import Prompt, RequestError
 from model.tokenizer import load_tokenizer, prompt_ids, warnings
+from tests.model.zoo import DATA
 
 WORDS = {"<s>": 0, "</s>": 1, "the": 2, "cat": 3, "?": 4, "<pad>": 5}
 ALPHABET = {c: n for n, c in enumerate("\n abcé")}
@@ -157,3 +158,8 @@ def test_damage_anywhere_in_an_alphabet_is_refused_or_harmless(
     path.write_bytes(whole[:start] + noise + whole[start + length :])
     with suppress(CheckpointError):
         assert all(isinstance(text, str) and token >= 0 for text, token in read_characters(path).items())
+
+
+def test_bytes_that_a_tokenizer_spells_in_hex_are_labelled_as_text() -> None:
+    tokenizer = load_tokenizer(locate(str(DATA / "ouro-real")), 256)
+    assert [tokenizer.label(token) for token in tokenizer.encode("A b\né")] == ["A", "·", "b", "⏎", "\\xc3", "\\xa9"]
