@@ -97,8 +97,12 @@ def _stranger(located: Located, config: Mapping[str, Any], keys: frozenset[str])
     named = f"; its config says {kind!r}" if kind is not None else ""
     return (
         f"{located.weights.name} is of no family known here (its tensors begin with {some}{named}; "
-        f"known: {', '.join(architectures())}). Check that config and weights belong together."
+        f"known: {', '.join(architectures())}). Check that config and weights belong together{_or_named(config)}."
     )
+
+
+def _or_named(config: Mapping[str, Any]) -> str:
+    return ", or name the looped block of this transformers model (--block)" if "transformers_version" in config else ""
 
 
 def _config_fits(config: Mapping[str, Any], keys: frozenset[str]) -> Iterator[tuple[Architecture, int, int]]:

@@ -223,6 +223,11 @@ def test_configs_that_cannot_be_used(gpt: str, tmp_path: Path, changes: dict[str
         load(locate(str(tmp_path)), dtype="float32", device="cpu", named=GPT)
 
 
+def test_a_transformers_model_of_no_family_is_told_of_the_names(gpt: str) -> None:
+    with pytest.raises(CheckpointError, match=r"of no family known here .*'gpt2'.* or name the looped block .*\(--block\)\.$"):
+        load(locate(gpt), dtype="float32", device="cpu")
+
+
 def test_one_model_under_two_names_is_two_models(gpt: str) -> None:
     assert run(gpt, GPT, loops=(1,)).blocks[0].layers == (0, 1, 2, 3)
     assert run(gpt, replace(GPT, block="transformer.h.1:3"), loops=(1,)).blocks[0].layers == (1, 2)
