@@ -67,7 +67,7 @@ def test_a_path_that_is_no_checkpoint_is_one_sentence(tmp_path: Path, name: str)
 def test_a_checkpoint_that_takes_its_time_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     real, go, told, given_up = study.card, threading.Event(), list[str](), list[str]()
 
-    def slow(name: str, *, progress: Any = silent) -> study.Card:
+    def slow(name: str, *, progress: Any = silent, **options: Any) -> study.Card:
         if name == str(PLAIN):
             told.append(name)
             try:
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_takes_its_time_shows_how_far_it_is(monkeypatch: pytes
             except study.Cancelled:
                 given_up.append(name)
                 raise
-        return real(name, progress=progress)
+        return real(name, progress=progress, **options)
 
     monkeypatch.setattr(study, "card", slow)
     page = pages.opened()
@@ -100,9 +100,9 @@ def test_a_link_to_a_slow_checkpoint_waits_for_it_and_then_runs(
 ) -> None:
     real, go = study.card, threading.Event()
 
-    def slow(name: str, *, progress: Any = silent) -> study.Card:
+    def slow(name: str, *, progress: Any = silent, **options: Any) -> study.Card:
         assert go.wait(60)
-        return real(name, progress=progress)
+        return real(name, progress=progress, **options)
 
     monkeypatch.setattr(study, "card", slow)
     page = pages.opened(checkpoint=str(PLAIN), prompt="To be", loops="3")
