@@ -1,11 +1,14 @@
 """Memory: the estimate against what is really held, the limit, and no growth over many runs."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from model.memory import MemoryLimit, Sizes, estimate, memory_limit
 from model.request import Prompt, Record, Request
@@ -90,3 +93,41 @@ def test_twenty_runs_in_a_row_do_not_grow(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _TWENTY_RUNS, str(folder)]
     found = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     assert float(found.stdout) < 1.05
+
+
+_PEAK = """
+import re, sys
+from pathlib import Path
+from model.request import Prompt, Request
+from model.runner import run
+
+def once(checkpoint):
+    run(Request(checkpoint, (Prompt(ids=(1, 2)),), (2,), lenses=("logit",)))
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+once("demo")
+before = peak()
+once(sys.argv[1])
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+@pytest.mark.parametrize("form", ["safetensors", "pickled"])
+def test_loading_300_megabytes_peaks_below_twice_their_size(form: str, tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path / "big", changes={"vocab_size": 115_000, "n_embd": 512, "n_head": 8})
+    weights = folder / "model.safetensors"
+    if form == "pickled":
+        content = {"model": load_file(weights), "model_args": json.loads((folder / "config.json").read_text())["model_args"]}
+        weights.unlink()
+        (folder / "config.json").unlink()
+        weights = folder / "ckpt.pt"
+        torch.save(content, weights)
+    size = weights.stat().st_size
+    assert size > 300e6
+    found = subprocess.run([sys.executable, "-c", _PEAK, str(folder)], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert int(found.stdout) < 2 * size
+    weights.unlink()
