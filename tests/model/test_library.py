@@ -191,14 +191,22 @@ def test_weights_that_do_not_fit_are_refused_by_name(folder: str, spoil: str, tm
         load(locate(path), dtype="float32", device="cpu")
 
 
-def test_heads_of_other_tasks_and_tied_copies_are_no_strangers(tmp_path: Path) -> None:
+def test_old_settings_heads_of_other_tasks_and_tied_copies_are_no_strangers(tmp_path: Path) -> None:
     def more(tensors: dict[str, torch.Tensor]) -> None:
         tensors["albert.pooler.weight"], tensors["albert.pooler.bias"] = torch.ones(64, 64), torch.ones(64)
         tensors["sop_classifier.classifier.weight"] = torch.ones(2, 64)
         tensors["predictions.decoder.weight"] = tensors["albert.embeddings.word_embeddings.weight"].clone()
         tensors["predictions.decoder.bias"] = tensors["predictions.bias"].clone()
 
-    network = load(locate(copied("albert-tiny", tmp_path, tensors=more)), dtype="float32", device="cpu").network
+    old: dict[str, Any] = {
+        "net_structure_type": 0,
+        "gap_size": 0,
+        "num_memory_blocks": 0,
+        "down_scale_factor": 1,
+        "position_embedding_type": "absolute",
+    }
+    path = copied("albert-tiny", tmp_path, tensors=more, transformers_version="4.9.0", **old)
+    network = load(locate(path), dtype="float32", device="cpu").network
     ids = torch.from_numpy(golden("albert-tiny")["input_ids"])[None]
     with torch.inference_mode():
         close(network(ids, loops=[6], initial_state=never)[0], golden("albert-tiny")["logits_final"])
@@ -400,3 +408,17 @@ def test_a_count_that_does_not_take_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(type(network), "counts", lambda self, loops: {})
     with pytest.raises(RequestError, match=r"ran \[4\] loops of its blocks and \[2\] were asked for"), torch.inference_mode():
         network(torch.tensor([[1, 2, 3]]), loops=[2], initial_state=never)
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+@pytest.mark.parametrize("loops", [1, 2, 70])
+def test_short_prompts_and_few_or_many_loops_keep_all_axes(folder: str, tokens: int, loops: int) -> None:
+    found = runner.run(Request(str(DATA / folder), (Prompt(ids=(7,) * tokens),), (loops,))).trajectories[0]
+    (block,) = found.blocks
+    assert block.states.shape == (loops + 1, tokens, 64)
+    assert block.step_norm.shape == block.readouts["coda", "entropy"].shape == (loops, tokens)
+    network = load(locate(str(DATA / folder)), dtype="float32", device="cpu").network
+    ids = torch.tensor([[7] * tokens])
+    with torch.inference_mode():
+        plain = network(ids, loops=[loops], initial_state=never)[0].double().log_softmax(-1)
+    close(block.readouts["coda", "entropy"][-1], -(plain.exp() * plain).sum(-1).numpy())
