@@ -15,7 +15,6 @@ from model.locate import CheckpointError, Located
 from model.readable import byte_alphabet, bytes_label, unused, visible
 from model.request import Prompt, RequestError
 
-
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from model.memory import MemoryLimit, Sizes, estimate, memory_limit
 from model.request import Prompt, Record, Request
