@@ -1,7 +1,7 @@
 """What a network family is: the contract that every file in architectures/ fulfils."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from model.capture.head import Head
-from model.layers import Rotary
+from model.keyvalues import KeyValues
+from model.layers import CausalAttention, Rotary
 from model.locate import Located
 from model.start import InitialRule
 
@@ -24,8 +25,17 @@ InitialState = Callable[[int, Tensor], Tensor]
 Observe = Callable[[int, Tensor, Tensor], None]
 
 
+# (block, loop, iterate): asked after every loop whether the block is left here.
+Stops = Callable[[int, int, Tensor], bool]
+
+
 def ignore(block: int, entry: Tensor, state: Tensor) -> None:
     """The observer of a pass that nobody watches."""
+
+
+def never(block: int, loop: int, state: Tensor) -> bool:
+    """Full depth: no block is left before its last loop."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -43,10 +53,23 @@ class Context:
     Attributes:
         ids: token ids, one row per sequence, or one row for all.
         rotary: cosines and sines of the positions, None in families without rotation.
+        memory: keys and values of earlier tokens; None in a pass over whole sequences.
+        loop: which loop of its block runs, 1 in layers outside of all; told apart by the memory alone.
     """
 
     ids: Int[Tensor, "B T"]
     rotary: Rotary | None = None
+    memory: KeyValues | None = None
+    loop: int = 1
+
+    @property
+    def first(self) -> int:
+        """Position of the first id."""
+        return 0 if self.memory is None else self.memory.length
+
+    def at(self, loop: int) -> "Context":
+        """The context of a loop."""
+        return self if self.memory is None else replace(self, loop=loop)
 
 
 class LoopBody(nn.Module):
@@ -79,9 +102,11 @@ class LoopedNetwork(nn.Module):
         gradient_loops: gradients flow through this many last loops of a block; None is all of them.
         fixed_start: whether every block starts from its own input and nothing else can be handed in.
         readable: whether iterates can be decoded; False where nobody said how.
+        steppable: whether it runs token by token, with ``remember``, ``extend`` and ``features_after``.
     """
 
     gradient_loops: int | None = None
+    steppable: bool = False
     fixed_start: bool = False
     readable: bool = True
 
@@ -114,6 +139,62 @@ class LoopedNetwork(nn.Module):
         """
         raise TypeError(f"{type(self).__name__} has no lens {lens!r}")
 
+    def extend(
+        self,
+        ids: Int[Tensor, "1 T"],
+        *,
+        loops: Sequence[int],
+        initial_state: InitialState,
+        memory: KeyValues,
+        stops: Stops = never,
+        observe: Observe = ignore,
+    ) -> Float[Tensor, "1 T V"]:
+        """Logits of tokens that follow those in the memory, which takes their keys and values.
+
+        Block g is left where ``stops`` says so, after ``loops[g]`` loops at the latest. The caller advances the memory,
+        after the last question about these tokens.
+        """
+        raise TypeError(f"{type(self).__name__} cannot run token by token")
+
+    def features_after(
+        self, state: Float[Tensor, "B T C"], *, ids: Int[Tensor, " T"], lens: Lens, memory: KeyValues
+    ) -> Float[Tensor, "B T D"]:
+        """Like ``features``, for tokens that follow those in the memory: a coda sees what earlier tokens left there."""
+        raise TypeError(f"{type(self).__name__} cannot run token by token")
+
+    def rotary(self, tokens: int) -> Rotary | None:
+        """Rotation of the first ``tokens`` positions; None for families without."""
+        return None
+
+    def remember(self, tokens: int, *, loops: Sequence[int]) -> KeyValues:
+        """An empty memory for ``tokens`` tokens, with room for ``loops[g]`` loops of block g."""
+        looped = [_attentions(body) for body in self.bodies]
+        inside = {layer for layers in looped for layer in layers}
+        plain = [layer for layer in _attentions(self) if layer not in inside]
+        return KeyValues(plain, looped, loops=loops, tokens=tokens, rotary=self.rotary(tokens))
+
+    def iterate(
+        self,
+        block: int,
+        state: Float[Tensor, "B T S"],
+        *,
+        loops: int,
+        turn: Callable[[Tensor, int, Context], Tensor],
+        context: Context,
+        stops: Stops,
+    ) -> Float[Tensor, "B T S"]:
+        """The last iterate of a block; ``turn`` makes iterate k of iterate k - 1. Gradients reach the last loops alone."""
+        first_with_gradient = 1 if self.gradient_loops is None else loops - self.gradient_loops + 1
+        loop = 0
+        for loop in range(1, loops + 1):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and loop >= first_with_gradient):
+                state = turn(state, loop, context.at(loop))
+            if stops(block, loop, state):
+                break
+        if context.memory is not None:
+            context.memory.leave(block, loop, tokens=state.shape[1])
+        return state
+
     @property
     def head(self) -> Head:
         """What turns features into logits."""
@@ -122,6 +203,11 @@ class LoopedNetwork(nn.Module):
     def gate(self, state: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"] | None:
         """Logits of the learned exit gate on iterates; None in families without one."""
         return None
+
+
+def _attentions(module: nn.Module) -> list[CausalAttention]:
+    found: Iterable[nn.Module] = module.modules()  # pyright: ignore[reportUnknownVariableType]
+    return [layer for layer in found if isinstance(layer, CausalAttention)]
 
 
 @runtime_checkable

@@ -50,6 +50,11 @@ class Rotary:
     sin: Float[Tensor, "T half"]
     pairing: Pairing
 
+    def rows(self, first: int, tokens: int) -> "Rotary":
+        """Rotation of ``tokens`` positions from ``first`` on."""
+        some = slice(first, first + tokens)
+        return Rotary(self.cos[some], self.sin[some], self.pairing)
+
     def turn(self, x: Float[Tensor, "B T H hd"]) -> Float[Tensor, "B T H hd"]:
         """Heads turned according to their position; computed in float32."""
         wide, cos, sin = x.float(), self.cos[:, None], self.sin[:, None]
@@ -105,14 +110,26 @@ def _scaled(frequency: Float[Tensor, " half"], scaling: Mapping[str, Any] | None
 
 
 def attend(
-    q: Float[Tensor, "B T H hd"], k: Float[Tensor, "B T KV hd"], v: Float[Tensor, "B T KV hd"]
+    q: Float[Tensor, "B T H hd"], k: Float[Tensor, "B S KV hd"], v: Float[Tensor, "B S KV hd"]
 ) -> Float[Tensor, "B T width"]:
-    """Causal attention with scale 1 / sqrt(hd); each group of H / KV query heads shares a key and a value head."""
+    """Causal attention with scale 1 / sqrt(hd); each group of H / KV query heads shares a key and a value head.
+
+    The T queries are those of the last T of S positions.
+    """
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    shared = q.shape[1] // k.shape[1]
+    new, known, shared = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    if new == 1 and known > 1:
+        # One query sees everything: the heads that share keys stand in one row's place, and nothing is repeated.
+        rows = q.reshape(len(q), k.shape[1], shared, -1)
+        return F.scaled_dot_product_attention(rows, k, v).reshape(len(q), 1, -1)
     if shared > 1:
         k, v = (x.repeat_interleave(shared, dim=1) for x in (k, v))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+    if new == known:
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    else:
+        seen = torch.ones(new, known, dtype=torch.bool, device=q.device).tril(known - new)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    return mixed.transpose(1, 2).flatten(2)
 
 
 @dataclass(frozen=True)
@@ -161,8 +178,10 @@ class CausalAttention(nn.Module):
         return q, k, v
 
     def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
-        """Attend to the own and all earlier positions."""
+        """Attend to the own and all earlier positions, those of the context's memory first."""
         q, k, v = self.prepare(*self.project(x), x, context)
+        if context.memory is not None:
+            k, v = context.memory.extend(self, k, v, loop=context.loop)
         return self.out(attend(q, k, v))
 
 

@@ -3,13 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model.architecture import BlockSpec, Context, InitialState, Lens, LoopBody, LoopedNetwork, Observe, ignore
+from model.architecture import (
+    BlockSpec,
+    Context,
+    InitialState,
+    Lens,
+    LoopBody,
+    LoopedNetwork,
+    Observe,
+    Stops,
+    ignore,
+    never,
+)
 from model.capture.head import Head
-from model.layers import Rotary
+from model.keyvalues import KeyValues
 
 
 @dataclass(frozen=True)
@@ -39,9 +49,11 @@ class Parts:
 class PreludeCoreCoda(LoopedNetwork):
     """tokens -> prelude -> (inject, core) x K -> coda -> norm -> head.
 
-    Families override ``embed``, ``enter``, ``inject``, ``leave`` and ``rotary``, and ``features`` where the
-    final norm plays another part.
+    Families override ``embed``, ``place``, ``enter``, ``inject``, ``leave`` and ``rotary``, and ``glance`` or
+    ``finish`` where the final norm plays another part.
     """
+
+    steppable = True
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()
@@ -71,13 +83,13 @@ class PreludeCoreCoda(LoopedNetwork):
         """The token embedding where it is tied, else a matrix of its own."""
         return Head(self.tokens.weight if self.lm_head is None else self.lm_head.weight)
 
-    def rotary(self, tokens: int) -> Rotary | None:
-        """Rotation of the first ``tokens`` positions; None for families without."""
-        return None
-
     def embed(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T C"]:
-        """What the first layer reads."""
+        """What the first layer reads of the ids."""
         return self.tokens(ids)
+
+    def place(self, x: Float[Tensor, "B T C"], first: int) -> Float[Tensor, "B T C"]:
+        """Embeddings that know their positions, the first of which is ``first``."""
+        return x
 
     def enter(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
         """From the last layer below the loop to the entry."""
@@ -96,16 +108,36 @@ class PreludeCoreCoda(LoopedNetwork):
     ) -> Float[Tensor, "B T V"]:
         """Logits after ``loops[0]`` loops."""
         context = Context(ids, self.rotary(ids.shape[1]))
-        x = self.embed(ids)
+        return self._run(context, loops=loops[0], initial_state=initial_state, observe=observe, stops=never)
+
+    def extend(
+        self,
+        ids: Int[Tensor, "1 T"],
+        *,
+        loops: Sequence[int],
+        initial_state: InitialState,
+        memory: KeyValues,
+        stops: Stops = never,
+        observe: Observe = ignore,
+    ) -> Float[Tensor, "1 T V"]:
+        """Logits of tokens that follow those in the memory."""
+        context = Context(ids, memory.rotation(ids.shape[1]), memory)
+        return self._run(context, loops=loops[0], initial_state=initial_state, observe=observe, stops=stops)
+
+    def _run(
+        self, context: Context, *, loops: int, initial_state: InitialState, observe: Observe, stops: Stops
+    ) -> Float[Tensor, "B T V"]:
+        x = self.place(self.embed(context.ids), context.first)
         for layer in self.prelude:
             x = layer(x, context)
         entry = self.enter(x)
         state = initial_state(0, entry)
         observe(0, entry, state)
-        first_with_gradient = 1 if self.gradient_loops is None else loops[0] - self.gradient_loops + 1
-        for loop in range(1, loops[0] + 1):
-            with torch.set_grad_enabled(torch.is_grad_enabled() and loop >= first_with_gradient):
-                state = self.core(self.inject(entry, state, loop), context)
+
+        def turn(state: Tensor, loop: int, at: Context) -> Tensor:
+            return self.core(self.inject(entry, state, loop), at)
+
+        state = self.iterate(0, state, loops=loops, turn=turn, context=context, stops=stops)
         return self.head.logits(self._above(state, context))
 
     def _above(self, state: Float[Tensor, "B T S"], context: Context) -> Float[Tensor, "B T C"]:
@@ -127,6 +159,14 @@ class PreludeCoreCoda(LoopedNetwork):
         if lens == "logit":
             return self.glance(state)
         return self._above(state, Context(ids[None], self.rotary(ids.shape[0])))
+
+    def features_after(
+        self, state: Float[Tensor, "B T S"], *, ids: Int[Tensor, " T"], lens: Lens, memory: KeyValues
+    ) -> Float[Tensor, "B T C"]:
+        """Like ``features``, for tokens that follow those in the memory."""
+        if lens == "logit":
+            return self.glance(state)
+        return self._above(state, Context(ids[None], memory.rotation(ids.shape[0]), memory))
 
 
 def layer_keys(theirs: str, ours: str, count: int, names: dict[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ section 2, in the form of the authors' public training code.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -23,10 +23,13 @@ from model.architecture import (
     NativeArchitecture,
     Observe,
     Space,
+    Stops,
     ignore,
+    never,
 )
 from model.capture.head import Head
 from model.config import integer, layers, number, section, switch
+from model.keyvalues import KeyValues
 from model.layers import CausalAttention, Heads, LayerNorm, SiluMlp, rms_norm
 from model.start import InitialRule
 
@@ -102,6 +105,8 @@ class _Layer(nn.Module):
 
 
 class _Network(LoopedNetwork):
+    steppable = True
+
     def __init__(self, config: _Config) -> None:
         super().__init__()
         self.config = config
@@ -130,29 +135,42 @@ class _Network(LoopedNetwork):
     def forward(
         self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState, observe: Observe = ignore
     ) -> Float[Tensor, "B T V"]:
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
+        return self._run(Context(ids), loops=loops, initial_state=initial_state, observe=observe, stops=never)
+
+    def extend(
+        self,
+        ids: Int[Tensor, "1 T"],
+        *,
+        loops: Sequence[int],
+        initial_state: InitialState,
+        memory: KeyValues,
+        stops: Stops = never,
+        observe: Observe = ignore,
+    ) -> Float[Tensor, "1 T V"]:
+        return self._run(Context(ids, memory=memory), loops=loops, initial_state=initial_state, observe=observe, stops=stops)
+
+    def _run(
+        self, context: Context, *, loops: Sequence[int], initial_state: InitialState, observe: Observe, stops: Stops
+    ) -> Float[Tensor, "B T V"]:
+        ids, first = context.ids, context.first
+        x = self.tokens(ids) + self.positions(torch.arange(first, first + ids.shape[1], device=ids.device))
         x = x * math.sqrt(self.width)
-        context = Context(ids)
         block = 0
         for stage in self.stages:
             if isinstance(stage, LoopBody):
-                # A single loop is a plain pass: neither noise nor adapter.
-                start = x if loops[block] == 1 else initial_state(block, x)
+                # A single loop, where no more were asked for, is a plain pass: neither noise nor adapter.
+                plain = loops[block] == 1
+                start = x if plain else initial_state(block, x)
                 observe(block, x, start)
-                x = stage(x, context) if loops[block] == 1 else self._loop(stage, x, context, loops=loops[block], state=start)
+                turn = _plain_turn(stage) if plain else self._turn(stage, x)
+                x = self.iterate(block, start, loops=loops[block], turn=turn, context=context, stops=stops)
                 block += 1
             else:
                 x = stage(x, context)
         return self.head.logits(self.norm(x))
 
-    def _loop(
-        self, body: LoopBody, entry: Float[Tensor, "B T C"], context: Context, *, loops: int, state: Float[Tensor, "B T C"]
-    ) -> Float[Tensor, "B T C"]:
-        first_with_gradient = 1 if self.gradient_loops is None else loops - self.gradient_loops + 1
-        for loop in range(1, loops + 1):
-            with torch.set_grad_enabled(torch.is_grad_enabled() and loop >= first_with_gradient):
-                state = body(self._inject(entry, state, loop), context)
-        return state
+    def _turn(self, body: LoopBody, entry: Float[Tensor, "B T C"]) -> Callable[[Tensor, int, Context], Tensor]:
+        return lambda state, loop, context: body(self._inject(entry, state, loop), context)
 
     def _inject(self, entry: Float[Tensor, "B T C"], state: Float[Tensor, "B T C"], loop: int) -> Float[Tensor, "B T C"]:
         if self.adapter is not None:
@@ -160,16 +178,26 @@ class _Network(LoopedNetwork):
         return state if loop == 1 else entry + state
 
     def features(self, state: Float[Tensor, "B T C"], *, ids: Int[Tensor, " T"], lens: Lens) -> Float[Tensor, "B T C"]:
-        if lens == "coda":
-            context = Context(ids[None])
-            last = max(i for i, stage in enumerate(self.stages) if isinstance(stage, LoopBody))
-            for stage in self.stages[last + 1 :]:
-                state = stage(state, context)
-        return self.norm(state)
+        return self.norm(self._above(state, Context(ids[None])) if lens == "coda" else state)
+
+    def features_after(
+        self, state: Float[Tensor, "B T C"], *, ids: Int[Tensor, " T"], lens: Lens, memory: KeyValues
+    ) -> Float[Tensor, "B T C"]:
+        return self.norm(self._above(state, Context(ids[None], memory=memory)) if lens == "coda" else state)
+
+    def _above(self, state: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
+        last = max(i for i, stage in enumerate(self.stages) if isinstance(stage, LoopBody))
+        for stage in self.stages[last + 1 :]:
+            state = stage(state, context)
+        return state
 
     @property
     def head(self) -> Head:
         return Head(self.tokens.weight)
+
+
+def _plain_turn(body: LoopBody) -> Callable[[Tensor, int, Context], Tensor]:
+    return lambda state, loop, context: body(state, context)
 
 
 def _stages(config: _Config) -> Iterator[tuple[bool, tuple[int, ...]]]:

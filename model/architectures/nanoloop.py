@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -94,8 +94,8 @@ class _Network(PreludeCoreCoda):
         self.positions = nn.Embedding(config.context, width)
         self.adapter = None if config.injection == "passthrough" else nn.Linear(2 * width, width, bias=False)
 
-    def embed(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T C"]:
-        return self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
+    def place(self, x: Float[Tensor, "B T C"], first: int) -> Float[Tensor, "B T C"]:
+        return x + self.positions(torch.arange(first, first + x.shape[1], device=x.device))
 
     def inject(self, entry: Float[Tensor, "B T C"], state: Float[Tensor, "B T C"], loop: int) -> Float[Tensor, "B T C"]:
         return state if self.adapter is None else self.adapter(torch.cat([entry, state], dim=-1))
