@@ -44,6 +44,8 @@ def field(first: study.Request) -> Place:
         place = Place(card=st.container(width="content"), progress=progress)
         with st.popover("Upload", icon=":material/upload:", type="tertiary", key="upload"):
             _upload()
+        with st.popover("Block", icon=":material/conversion_path:", type="tertiary", key="named"):
+            _named_block()
     with named:  # after the upload, which chooses itself
         _choice(first)
         path_note()
@@ -106,6 +108,26 @@ def _upload() -> None:
         wanted.choose_upload(cache.upload(tuple(file.file_id for file in given), files, limit=cap * _MIB))
     except study.KNOWN_ERRORS as error:
         st.error(literal(str(error)))
+
+
+def _named_block() -> None:
+    """For models of the transformers library that no family here knows: which modules are the loop."""
+    st.caption(
+        "For other models of the transformers library: name the modules that are looped. Leave the first field empty for the "
+        "families that Loopscope knows."
+    )
+    for part, title, example, more in (
+        (
+            "block",
+            "Looped block",
+            "model.layers",
+            "Module path, or several with commas; model.layers.2:5 is part of a list.",
+        ),
+        ("count", "Field of the config that sets the loops", "num_hidden_layers", "Empty: the model's own number."),
+        ("norm", "Before the head", "model.norm", "Modules between an iterate and the head, in order, with commas."),
+        ("head", "Head", "lm_head", "The linear module that gives the logits. Empty: nothing is decoded."),
+    ):
+        st.text_input(title, key=f"named_{part}", bind="query-params", placeholder=example, help=more)
 
 
 def card(shown: study.Card, asked: study.Request | None, place: Place) -> None:

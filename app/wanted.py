@@ -19,6 +19,9 @@ SOURCES: Final[Mapping[Source, str]] = {"type": "Type", "ids": "Ids", "upload": 
 Typed = Literal["prompt", "ids"]
 """Fields for a prompt: text, or token ids. Key of the widget and name in the link are the same."""
 
+_Named = tuple[str, study.NamedBlock | None]
+"""A checkpoint, and the block that the reader named in it."""
+
 _QUERY_FILE = "file"
 _QUERY_DEVICE = "device"
 _DEVICE = re.compile(r"[a-z]{1,12}(:\d{1,3})?")
@@ -61,6 +64,7 @@ def request() -> study.Request:
                 positions=reading.token_range(str(get("store") or "")),
                 states=not get("no_states", False),
             ),
+            named=named_block(),
         )
     )
 
@@ -155,6 +159,12 @@ def checkpoint() -> str:
     return str(state.get("checkpoint") or "").strip()
 
 
+def named_block() -> study.NamedBlock | None:
+    """The looped block of a transformers model as the reader named it, None where nothing was named."""
+    block, count, norm, head = (str(state.get(f"named_{part}") or "").strip() for part in ("block", "count", "norm", "head"))
+    return study.NamedBlock(block, count=count, norm=norm, head=head) if block else None
+
+
 def choose_upload(upload: study.Upload) -> None:
     """Make an upload the chosen checkpoint, once; the reader may choose another one afterwards."""
     if state.get("_upload") != upload.name:
@@ -170,45 +180,46 @@ def other_checkpoints() -> tuple[str, ...]:
 
 def read_card() -> Reading:
     """The card of the chosen checkpoint. A large one is read in a thread, as its files are hashed for its digest."""
-    name = checkpoint()
-    held: tuple[str, study.Card] | None = state.get("_card")
-    if held is not None and held[0] == name:
+    what = checkpoint(), named_block()
+    held: tuple[_Named, study.Card] | None = state.get("_card")
+    if held is not None and held[0] == what:
         return Reading(card=held[1])
-    job = _reading(name)
+    job = _reading(what)
     if not job.over:
         return Reading(job=job)
     state.put("_reading", None)
     if job.result is None:
         return Reading(problem=job.problem)
-    state.put("_card", (name, job.result))
+    state.put("_card", (what, job.result))
     return Reading(card=job.result)
 
 
-def _reading(name: str) -> jobs.Job[study.Card]:
+def _reading(what: _Named) -> jobs.Job[study.Card]:
     """The job that reads the card of this checkpoint; one for another checkpoint is given up."""
-    pending: tuple[str, jobs.Job[study.Card]] | None = state.get("_reading")
-    if pending is not None and pending[0] == name:
+    pending: tuple[_Named, jobs.Job[study.Card]] | None = state.get("_reading")
+    if pending is not None and pending[0] == what:
         return pending[1]
     if pending is not None:
         pending[1].cancel()
-    job = jobs.start("reading of the checkpoint", lambda progress, cancel: _card(name, progress, cancel), stage="reading")
-    state.put("_reading", (name, job))
-    job.wait(_PATIENCE if name in study.checkpoints() else _GLANCE)
+    job = jobs.start("reading of the checkpoint", lambda progress, cancel: _card(what, progress, cancel), stage="reading")
+    state.put("_reading", (what, job))
+    job.wait(_PATIENCE if what[0] in study.checkpoints() else _GLANCE)
     return job
 
 
-def _card(name: str, progress: jobs.Progress, cancel: jobs.Cancel) -> study.Card:
+def _card(what: _Named, progress: jobs.Progress, cancel: jobs.Cancel) -> study.Card:
     def tell(stage: str, fraction: float) -> None:
         if cancel():
             raise study.Cancelled("The checkpoint is not read any more; another one was chosen.")
         progress(stage, fraction)
 
-    return study.card(name, progress=tell)
+    name, named = what
+    return study.card(name, named=named, progress=tell)
 
 
 def forget_card(digest: str) -> None:
     """Read the card again on the next pass if it is of other files than those with this digest."""
-    held: tuple[str, study.Card] | None = state.get("_card")
+    held: tuple[_Named, study.Card] | None = state.get("_card")
     if held is not None and held[1].digest != digest:
         state.put("_card", None)
 

@@ -206,3 +206,17 @@ def test_a_links_device_reaches_the_run_and_nonsense_does_not(toy_runs: list[stu
 
 def test_the_header_says_in_what_and_on_what_it_was_computed() -> None:
     assert "float32 on cpu" in pages.captions(pages.opened())
+
+
+def test_a_block_of_a_transformers_model_may_be_named_and_goes_into_the_request(toy_runs: list[study.Request]) -> None:
+    albert = Path(__file__).resolve().parents[1] / "data" / "albert-tiny"
+    page = pages.named(pages.opened(prompt="To be", loops="5"), albert)
+    page.text_input(key="named_block").set_value("albert.encoder.albert_layer_groups.0").run()
+    page.text_input(key="named_count").set_value("num_hidden_layers").run()
+    page = pages.read(page)
+    assert not page.exception
+    assert "<dd>named block of a transformers model</dd>" in pages.card(page)
+    pages.pressed_run(page)
+    assert toy_runs[-1].named == study.NamedBlock("albert.encoder.albert_layer_groups.0", count="num_hidden_layers")
+    page.text_input(key="named_block").set_value("albert.no.such").run()
+    assert "albert.no.such" in " ".join(error.value for error in pages.read(page).error)
