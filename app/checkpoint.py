@@ -44,8 +44,6 @@ def field(first: study.Request) -> Place:
         place = Place(card=st.container(width="content"), progress=progress)
         with st.popover("Upload", icon=":material/upload:", type="tertiary", key="upload"):
             _upload()
-        with st.popover("Block", icon=":material/conversion_path:", type="tertiary", key="named"):
-            _named_block()
     with named:  # after the upload, which chooses itself
         _choice(first)
         path_note()
@@ -110,7 +108,7 @@ def _upload() -> None:
         st.error(literal(str(error)))
 
 
-def _named_block() -> None:
+def named_block() -> None:
     """For models of the transformers library that no family here knows: which modules are the loop."""
     st.caption(
         "For other models of the transformers library: name the modules that are looped. Leave the first field empty for the "

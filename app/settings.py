@@ -69,7 +69,7 @@ def run_settings() -> Settings:
         )
     with right:
         st.number_input("Seed", value=first.seed, min_value=0, step=1, key="seed", bind="query-params", help="Keys the noise.")
-    with st.expander("Initial state, lenses, memory", key="more", on_change="rerun") as more:
+    with st.expander("Initial state, lenses, more", key="more", on_change="rerun") as more:
         _more(opened=bool(more.open))
     return _described(trouble, below)
 
@@ -162,6 +162,8 @@ def _more(*, opened: bool) -> None:
         )
     with right:
         _device(look=opened)
+    with st.popover("Looped block by hand", icon=":material/conversion_path:", width="stretch", key="named"):
+        checkpoint.named_block()
 
 
 def _device(*, look: bool) -> None:
