@@ -17,6 +17,7 @@ from model.tokenizer import load_tokenizer
 from model.weights import TensorHeader, headers, tensors
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_STORED = ("float32", "bfloat16", "float16", "float64")
 _WRAPPER = "model."
 
 Progress = Callable[[str, float], None]
@@ -290,6 +291,11 @@ def _check_keys(located: Located, found: Identified, network: LoopedNetwork) -> 
     own = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     for ours, theirs in present.items():
         for name in theirs:
+            if found.headers[name].dtype not in _STORED:
+                raise CheckpointError(
+                    f"Tensor {name} in {located.weights.name} is stored as {found.headers[name].dtype}; expected one of "
+                    f"{', '.join(_STORED)}. Quantised weights cannot be read; save it unquantised."
+                )
             if found.headers[name].shape != own[ours]:
                 raise CheckpointError(
                     f"Tensor {name} in {located.weights.name} has shape {found.headers[name].shape}; "

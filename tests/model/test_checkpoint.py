@@ -185,3 +185,20 @@ def test_bytes_stand_in_for_a_missing_tokenizer_only_at_256(tiny: Path) -> None:
     (tiny / "tokenizer.json").write_text("{}")
     with pytest.raises(CheckpointError, match="no tokenizer that can be read"):
         load_tokenizer(locate(str(tiny)), 256)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn])
+def test_weights_that_are_no_plain_numbers_are_refused(tiny: Path, dtype: torch.dtype) -> None:
+    tensors = load_file(tiny / "model.safetensors")
+    name = "transformer.h.1.mlp.c_fc.weight"
+    save_file(tensors | {name: tensors[name].to(dtype)}, tiny / "model.safetensors")
+    for read in (card, lambda path: load(locate(path), dtype="float32", device="cpu")):
+        with pytest.raises(CheckpointError, match=rf"{name} in model.safetensors is stored as .*unquantised"):
+            read(str(tiny))
+
+
+def test_doubles_are_read(tiny: Path) -> None:
+    wanted = loaded(tiny)
+    tensors = load_file(tiny / "model.safetensors")
+    save_file({name: tensor.double() for name, tensor in tensors.items()}, tiny / "model.safetensors")
+    assert torch.equal(loaded(tiny), wanted)
