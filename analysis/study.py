@@ -18,7 +18,7 @@ from analysis.prompts import PromptError
 from analysis.registry import first_sentence
 from model.capture.errors import CaptureError
 from model.capture.trajectory import Run, RunFormatError, Trajectory, load_run, save_run
-from model.card import Card
+from model.card import Card, Flops
 from model.files import check_allowed
 from model.locate import DEMO_FOLDER, CheckpointError, canonical, checked_digest, demo_names, digest, locate
 from model.memory import Estimate, MemoryLimit, estimate_request
@@ -51,6 +51,7 @@ __all__ = [
     "CheckpointError",
     "Dtype",
     "Estimate",
+    "Flops",
     "InitialKind",
     "InitialState",
     "Lens",
@@ -154,9 +155,9 @@ def warnings(request: Request) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def tokenize(checkpoint: str, text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def tokenize(checkpoint: str, text: str, *, named: NamedBlock | None = None) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Token ids of a text and their readable labels."""
-    tokenizer = load_tokenizer(locate(checkpoint), card(checkpoint).vocabulary)
+    tokenizer = load_tokenizer(locate(checkpoint), card(checkpoint, named=named).vocabulary)
     ids = tokenizer.encode(text)
     return ids, labels(tokenizer, ids)
 
@@ -271,4 +272,7 @@ def _bundled_cards() -> dict[str, Card]:
         for name, value in values.items():
             if isinstance(value, list):
                 values[name] = tuple(cast("list[Any]", value))
+        flops: dict[str, Any] = values["flops"]
+        flops["per_loop"] = tuple(flops["per_loop"])
+        values["flops"] = Flops(**flops)
     return {name: Card(**values) for name, values in cards.items()}

@@ -4,6 +4,23 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Flops:
+    """Floating-point operations per token: 2 for every weight of every matrix that it passes, nothing for attention scores.
+
+    Attributes:
+        outside: below and above the loops, the output head among them. per_loop: one loop of each block, with its injection.
+        logit_lens, coda_lens: decoding one iterate; 0 where nothing can be decoded.
+        gate: asking the learned exit gate once; 0 without one.
+    """
+
+    outside: int
+    per_loop: tuple[int, ...]
+    logit_lens: int
+    coda_lens: int
+    gate: int = 0
+
+
+@dataclass(frozen=True)
 class Card:
     """What a checkpoint is, read from its headers: no weight was loaded.
 
@@ -17,6 +34,7 @@ class Card:
         config_loops: loops per block that the project's own code runs by default, None likewise.
         step: training step, None likewise.
         notes: sentences that a reader of the numbers should know.
+        flops: what a token costs in each part, None where it could not be counted.
     """
 
     name: str
@@ -42,3 +60,4 @@ class Card:
     config_loops: tuple[int, ...] | None = None
     step: int | None = None
     notes: tuple[str, ...] = ()
+    flops: Flops | None = None

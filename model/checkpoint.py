@@ -10,6 +10,7 @@ from torch import Tensor
 from model.architecture import Architecture, LibraryArchitecture, LoopedNetwork, NativeArchitecture, stored_names
 from model.card import Card
 from model.families import architectures
+from model.flops import flops
 from model.locate import CheckpointError, Located, canonical, digest, locate
 from model.named import named_architecture
 from model.named_block import NamedBlock
@@ -156,6 +157,7 @@ def card(name: str, *, named: NamedBlock | None = None, progress: Progress = lam
         config_loops=_guarded(located.name, family, lambda: family.config_loops(found.config)),
         step=cast("dict[str, Any]", training).get("step") if isinstance(training, dict) else None,
         notes=_notes(family, found),
+        flops=flops(network),
     )
 
 
