@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from analysis import study
-from analysis.exit_rule import NEVER, ExitRule, default_lens, exit_rules, exits
+from analysis.exit_rule import NEVER, ExitRule, default_lens, default_rules, exit_rules, exits, rule_scores
 from model.capture.trajectory import Trajectory
 
 
@@ -66,7 +66,7 @@ def calibrate(rule: ExitRule, trajectories: Sequence[Trajectory], block: int, *,
 
     Mean loops never rise as the threshold gets looser, so the search is a bisection.
     """
-    scores = np.concatenate([rule.scores(trajectory, block).ravel() for trajectory in trajectories])
+    scores = np.concatenate([rule_scores(rule, trajectory, block).ravel() for trajectory in trajectories])
     candidates = np.unique(np.nanquantile(scores, np.linspace(0, 1, 400)))
     strict_first = candidates if rule.stops in ("<", "<=") else candidates[::-1]
     tried: dict[int, Calibration] = {}
@@ -89,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Calibrate the exit rules' thresholds on a text.")
     parser.add_argument("--checkpoint", default="demo")
     parser.add_argument("--text", type=Path, default=Path("assets/corpus/calibrate.txt"))
+    parser.add_argument("--rules", default=",".join(default_rules()), help="names, with commas between them")
     parser.add_argument("--loops", type=int, default=16)
     parser.add_argument("--windows", type=int, default=32)
     arguments = parser.parse_args()
@@ -99,7 +100,8 @@ def main() -> None:
     trajectories = study.run(request).trajectories
     block = len(trajectories[0].blocks) - 1
     budget = at_exit(exit_rules()["kl"](), trajectories, block).mean_loops
-    for name, kind in exit_rules().items():
+    for name in arguments.rules.split(","):
+        kind = exit_rules()[name]
         default = at_exit(kind(), trajectories, block)
         for label, found in (("default", default), ("calibrated", calibrate(kind(), trajectories, block, mean_loops=budget))):
             sys.stdout.write(

@@ -1,14 +1,17 @@
 """Exit rules on a chart: where each fires in a block, and the words that say with which settings and lens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float64
 
 from analysis.caption import counted
-from analysis.exit_rule import NEVER, ExitRule, Exits, MissingReadout, default_lens, exits_from_scores
+from analysis.exit_rule import NEVER, ExitRule, Exits, MissingReadout, default_lens, exits_from_scores, rule_scores
 from model.capture.trajectory import Trajectory
+
+_SAID = ("threshold", "patience", "minimum_loops", "scope", "lens")
 
 
 @dataclass(frozen=True)
@@ -25,13 +28,14 @@ def rule_exits(trajectory: Trajectory, block: int, rules: Sequence[ExitRule]) ->
     """Where the rules fire, post hoc, and a sentence for each rule that this run cannot answer."""
     found: list[RuleExits] = []
     missing: list[str] = []
+    ring = min(4.5, 18.0 / max(1, len(rules) - 1))  # marks of many rules lie closer, and never fill the picture
     for number, rule in enumerate(rules):
         try:
-            scores = rule.scores(trajectory, block)
+            scores = rule_scores(rule, trajectory, block)
         except MissingReadout as error:
             missing.append(f"{rule.title}: {error}")
             continue
-        size = 6.0 + 4.5 * (len(rules) - 1 - number)
+        size = 6.0 + ring * (len(rules) - 1 - number)
         found.append(RuleExits(rule=rule, scores=scores, exits=exits_from_scores(rule, scores), size=size))
     return tuple(found), tuple(missing)
 
@@ -48,8 +52,15 @@ def rule_words(rule: ExitRule, trajectory: Trajectory, blocks: Sequence[int]) ->
     """``step norm < 0.1 (patience 1, from loop 2)``, with unit and, per block, lens."""
     unit = f" {rule.unit}" if rule.unit else ""
     lenses = _lens_words(rule, trajectory, blocks)
-    settings = f"patience {rule.patience}, from loop {rule.minimum_loops}{lenses}"
+    settings = f"patience {rule.patience}, from loop {rule.minimum_loops}{_choices(rule)}{lenses}"
     return f"{rule.title} {rule.stops} {rule.threshold:.4g}{unit} ({settings})"
+
+
+def _choices(rule: ExitRule) -> str:
+    """The settings beyond threshold, patience, minimum loops and lens that were changed."""
+    scope = ", mean over the sequence" if rule.scope == "sequence" else ""
+    own = [f for f in fields(cast("Any", rule)) if f.name not in _SAID and getattr(rule, f.name) != f.default]
+    return scope + "".join(f", {f.name} {getattr(rule, f.name)}".replace("_", " ") for f in own)
 
 
 def _lens_words(rule: ExitRule, trajectory: Trajectory, blocks: Sequence[int]) -> str:
@@ -59,7 +70,8 @@ def _lens_words(rule: ExitRule, trajectory: Trajectory, blocks: Sequence[int]) -
             by_lens.setdefault(lens_of(rule, trajectory, g), []).append(trajectory.blocks[g].name)
         except MissingReadout:
             continue  # said in a warning of its own
-    by_lens.pop("", None)
+    for own in ("", "gate", "block"):  # norms, and what no lens decodes
+        by_lens.pop(own, None)
     if len(by_lens) == 1:
         return f", {next(iter(by_lens))} lens"
     return "".join(f", {lens} lens on {' and '.join(names)}" for lens, names in by_lens.items())

@@ -3,15 +3,17 @@
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from analysis.registry import collect
-from model.capture.trajectory import Trajectory
+from model.capture.trajectory import BlockTrace, Trajectory
 
 Side = Literal["<", "<=", ">", ">="]
+Scope = Literal["token", "sequence"]
+Family = Literal["step", "acceleration", "divergence", "prediction", "confidence", "gate", "reference"]
 _COMPARE: Mapping[Side, Callable[..., Any]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 NEVER = -1
@@ -22,13 +24,15 @@ NEVER = -1
 class ExitRule(Protocol):
     """Scores every loop of every token; fires at the ``patience``-th loop in a row on the stopping side.
 
-    Implementations are frozen dataclasses, one per file, whose fields are ``threshold``, ``patience``,
-    ``minimum_loops`` and what else the rule has; the front end makes its widgets from them.
+    Implementations are frozen dataclasses, one per file, that inherit from ``exit_base.RuleBase`` the fields ``threshold``,
+    ``patience``, ``minimum_loops`` and ``scope``; the front end makes its widgets from these and what else the rule has.
 
     Attributes:
         name: word in CSV, URL and command line. title, formula, source, unit: words for a person.
+        family: what it looks at; rules of a family stand together and share a colour.
         stops: the stopping side of the threshold.
         causal: whether loop k is judged from loops up to k alone; a rule that is not never runs live.
+        default_on: whether it is evaluated where nobody chose rules.
         quantity: the readout quantity it reads, "" when norms are enough.
         scale: the axis that suits the score.
         holds_first_step: last loop whose score contains the step away from the initial state.
@@ -39,8 +43,10 @@ class ExitRule(Protocol):
     formula: ClassVar[str]
     source: ClassVar[str]
     unit: ClassVar[str]
+    family: ClassVar[Family]
     stops: ClassVar[Side]
     causal: ClassVar[bool]
+    default_on: ClassVar[bool]
     quantity: ClassVar[str]
     scale: ClassVar[Literal["linear", "log"]]
     holds_first_step: ClassVar[int]
@@ -60,8 +66,16 @@ class ExitRule(Protocol):
         """The first loop at which it may fire."""
         ...
 
+    @property
+    def scope(self) -> Scope:
+        """Whether each token is judged by its own score, or all by the mean over the sequence."""
+        ...
+
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
-        """Row r is loop r + 1; NaN where undefined. Raises MissingReadout when the run lacks what the rule needs."""
+        """Each token's own score, row r is loop r + 1; NaN where undefined. See ``rule_scores`` for the scope.
+
+        Raises MissingReadout when the run lacks what the rule needs.
+        """
         ...
 
 
@@ -108,6 +122,39 @@ def exit_rules() -> dict[str, ExitRuleClass]:
     return collect("analysis.exits")
 
 
+def exit_rules_by_family() -> dict[str, ExitRuleClass]:
+    """Every exit rule class by name, families together, those that are on by default first in theirs."""
+    families = get_args(Family)
+    return dict(
+        sorted(exit_rules().items(), key=lambda item: (families.index(item[1].family), not item[1].default_on, item[0]))
+    )
+
+
+def default_rules() -> dict[str, ExitRuleClass]:
+    """The exit rules that are evaluated where nobody chose any: those of the two-scale paper's comparison."""
+    return {name: kind for name, kind in exit_rules().items() if kind.default_on}
+
+
+def rule_scores(rule: ExitRule, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
+    """What the rule compares with its threshold: each token's score, or the mean over the sequence in every column.
+
+    Raises MissingReadout when the run lacks what the rule needs.
+    """
+    scores = rule.scores(trajectory, block)
+    return scores if rule.scope == "token" else sequence_mean(scores, trajectory.blocks[block])
+
+
+def sequence_mean(scores: Float64[np.ndarray, "loops tokens"], trace: BlockTrace) -> Float64[np.ndarray, "loops tokens"]:
+    """Mean of each loop's defined scores, in the column of every token whose state is finite; NaN elsewhere.
+
+    A mean over positions looks ahead of the earlier ones: live, it can be had while a prompt is read, not while one writes.
+    """
+    defined = np.isfinite(scores)
+    total, count = np.where(defined, scores, 0.0).sum(axis=1), defined.sum(axis=1)
+    mean = np.divide(total, count, out=np.full(len(scores), np.nan), where=count > 0)
+    return np.where(np.isfinite(trace.state_norm), mean[:, None], np.nan)
+
+
 def on_stopping_side(rule: ExitRule, scores: Float64[np.ndarray, "loops tokens"]) -> Bool[np.ndarray, "loops tokens"]:
     """Where a score is finite and on the stopping side of the threshold: an infinite one never stops anything."""
     with np.errstate(invalid="ignore"):
@@ -136,7 +183,7 @@ def exits_from_scores(rule: ExitRule, scores: Float64[np.ndarray, "loops tokens"
 
 def exits(rule: ExitRule, trajectory: Trajectory, block: int) -> Exits:
     """Where the rule fires, post hoc, on one block of one trajectory."""
-    return exits_from_scores(rule, rule.scores(trajectory, block))
+    return exits_from_scores(rule, rule_scores(rule, trajectory, block))
 
 
 def check_common_fields(rule: ExitRule) -> None:
@@ -149,30 +196,46 @@ def check_common_fields(rule: ExitRule) -> None:
         )
 
 
-def recorded_lens(trajectory: Trajectory, block: int, quantity: str, *, wanted: str) -> str:
+def recorded_lens(trajectory: Trajectory, block: int, quantity: str, *, wanted: str, record: str = "") -> str:
     """The lens to read a quantity through: the named one, or with ``default`` that of ``default_lens``.
 
-    Raises MissingReadout when the lens did not record the quantity on this block.
+    ``record`` names the extra quantity that has to be asked for, where the readout is not made of every run. Raises
+    MissingReadout when the lens did not record the quantity on this block.
     """
     if wanted == "default":
-        return default_lens(trajectory, block, quantity)
+        return default_lens(trajectory, block, quantity, record=record)
     trace = trajectory.blocks[block]
-    if (wanted, quantity) not in trace.readouts:
-        why = " It exists on the last looped block only." if wanted == "coda" else ""
-        raise MissingReadout(
-            f"Block {trace.name} has no readout by the {wanted} lens.{why} Choose another lens, or run again with it "
-            f"(--lens {wanted}, on the page: Lenses, in record(): decode=)."
-        )
-    return wanted
-
-
-def default_lens(trajectory: Trajectory, block: int, quantity: str) -> str:
-    """``coda`` where it recorded the quantity, else ``logit``. Raises MissingReadout when neither did."""
-    readouts = trajectory.blocks[block].readouts
-    for lens in ("coda", "logit"):
-        if (lens, quantity) in readouts:
-            return lens
+    if (wanted, quantity) in trace.readouts:
+        return wanted
+    if any(lens == wanted for lens, _ in trace.readouts):
+        raise MissingReadout(_not_asked(trace.name, quantity, record))
+    why = " It exists on the last looped block only." if wanted == "coda" else ""
     raise MissingReadout(
-        f"This run has no readout {quantity!r} for block {trajectory.blocks[block].name}; "
-        "run again with a lens (--lens logit or --lens coda, on the page: Lenses, in record(): decode=)."
+        f"Block {trace.name} has no readout by the {wanted} lens.{why} Choose another lens, or run again with it "
+        f"(--lens {wanted}, on the page: Lenses, in record(): decode=)."
+    )
+
+
+def default_lens(trajectory: Trajectory, block: int, quantity: str, *, record: str = "") -> str:
+    """``coda`` where it recorded the quantity, else ``logit``. Raises MissingReadout when neither did."""
+    trace = trajectory.blocks[block]
+    for lens in ("coda", "logit"):
+        if (lens, quantity) in trace.readouts:
+            return lens
+    if any(lens in ("coda", "logit") for lens, _ in trace.readouts):
+        raise MissingReadout(_not_asked(trace.name, quantity, record))
+    also = f" and --record {record}" if record else ""
+    raise MissingReadout(
+        f"This run has no readout {quantity!r} for block {trace.name}; "
+        f"run again with a lens (--lens logit or --lens coda{also}, on the page: Lenses, in record(): decode=)."
+    )
+
+
+def _not_asked(block: str, quantity: str, record: str) -> str:
+    if not record:
+        return (
+            f"This run has no readout {quantity!r} for block {block}: its kind of model has none, or an older version ran it."
+        )
+    return (
+        f"This run did not record {quantity!r} for block {block}; run again with --record {record} (in record(): quantities=)."
     )

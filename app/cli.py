@@ -198,11 +198,16 @@ def _named_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _rule_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--rules",
+        metavar="NAME[,NAME2,..]",
+        help="exit rules, or all (default: those of the paper); see `loopscope list rules`",
+    )
     for option, value in (("threshold", "VALUE"), ("patience", "N"), ("minimum-loops", "N")):
         words = option.replace("-", " ")
-        parser.add_argument(
-            f"--{option}", action="append", default=[], metavar=f"RULE={value}", help=f"{words} of an exit rule; repeat"
-        )
+        add(f"--{option}", action="append", default=[], metavar=f"RULE={value}", help=f"{words} of an exit rule; repeat")
+    add("--rule", action="append", default=[], metavar="RULE.FIELD=VALUE", help="any other option: kl.scope=sequence; repeat")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

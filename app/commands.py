@@ -18,6 +18,7 @@ from analysis.tables import overview, write_exits, write_statistics
 from app.named import named_block
 from app.options import OptionError, filled, pairs
 from app.progress import ProgressBar
+from app.rules import chosen_rules
 
 STOPPED_BY_USER = 130
 
@@ -126,19 +127,6 @@ def _initial_state(text: str) -> study.InitialState:
     if text.endswith(".npz"):
         return study.InitialState("file", path=text)
     raise OptionError(f"--initial-state {text} was given; choose trained, zeros, normal:STD or a file ending in .npz.")
-
-
-def chosen_rules(arguments: argparse.Namespace) -> tuple[ExitRule, ...]:
-    """Every exit rule by name, with the thresholds, patiences and minimum loops that were given."""
-    kinds = exit_rules()
-    given: dict[str, dict[str, str]] = {name: {} for name in kinds}
-    for field in ("threshold", "patience", "minimum_loops"):
-        option = f"--{field.replace('_', '-')}"
-        for name, value in pairs(option, getattr(arguments, field)).items():
-            if name not in given:
-                raise OptionError(f"{option} {name}={value} was given; the rules are {', '.join(kinds)}.")
-            given[name][field] = value
-    return tuple(filled(kind, given[name], what=f"rule {name}") for name, kind in kinds.items())
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ import logging
 import streamlit as st
 
 from analysis import study
-from analysis.exit_rule import ExitRule, exit_rules
+from analysis.exit_rule import ExitRule, default_rules, exit_rules_by_family
 from analysis.thresholds import ladder
 from app import cache, fields, state, wanted
 from app.markdown import literal
@@ -132,13 +132,13 @@ def _start_of(trajectory: study.Trajectory) -> str:
 
 def _rules(*, opened: bool) -> None:
     """Which exit rules are marked, and a slider and numbers for each, made from the rule's own fields."""
-    kinds = exit_rules()
+    kinds = exit_rules_by_family()
     with st.expander("Exit rules", expanded=opened):
         marked = st.pills(
             "Marked",
             list(kinds),
             selection_mode="multi",
-            default=list(kinds),
+            default=list(default_rules()),
             format_func=lambda name: kinds[name].title,
             key="rules",
             bind="query-params",

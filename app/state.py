@@ -10,7 +10,7 @@ import streamlit as st
 from analysis import study
 from analysis.chart import Camera, View
 from analysis.draw.plotly import camera_from_eye, eye
-from analysis.exit_rule import ExitRule, exit_rules
+from analysis.exit_rule import ExitRule, default_rules
 from app import cache
 from app import job as jobs
 from app.components.viewer import Click, Look
@@ -163,7 +163,7 @@ def keep_rules(rules: tuple[ExitRule, ...]) -> None:
 def rules() -> tuple[ExitRule, ...]:
     """The exit rules that are marked, with their thresholds."""
     held = get("_rules")
-    return held if held is not None else tuple(kind() for kind in exit_rules().values())
+    return held if held is not None else tuple(kind() for kind in default_rules().values())
 
 
 def view(*, overlay: bool = False) -> View | None:

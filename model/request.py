@@ -102,6 +102,7 @@ class Request:
         dtype, device: what the network computes in and on; states are stored in float32.
         lenses: how iterates are decoded; empty records no readout.
         named: the looped blocks of a transformers model, where the person names them; None leaves it to the families.
+        quantities: what to record beyond what every run has, by name: ``min_p_kl`` and the like.
     """
 
     checkpoint: str
@@ -115,6 +116,7 @@ class Request:
     record: Record = Record()
     digest: str = ""
     named: NamedBlock | None = None
+    quantities: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.prompts:
@@ -134,11 +136,14 @@ class Request:
     def to_json(self) -> dict[str, Any]:
         """The request as plain JSON values; ``from_json`` reads it back equal.
 
-        ``named`` is left out where it is None, so that requests keep the keys they had before it came.
+        ``named`` and ``quantities`` are left out where they are empty, so that requests keep the keys they had before
+        these came.
         """
         values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         if values["named"] is None:
             del values["named"]
+        if not values["quantities"]:
+            del values["quantities"]
         return values
 
     @staticmethod
@@ -156,6 +161,7 @@ class Request:
                 named=None if named is None else NamedBlock.from_json(named),
                 loops=tuple(given.pop("loops")),
                 lenses=tuple(given.pop("lenses")),
+                quantities=tuple(given.pop("quantities", ())),
                 initial_state=InitialState(**given.pop("initial_state")),
                 record=Record(**record),
                 **given,

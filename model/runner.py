@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from model.architecture import Architecture, Lens, LoopedNetwork
+from model.capture.adapted import AdaptedSteps, inputs_watched
 from model.capture.buffer import BlockBuffer
 from model.capture.errors import CaptureError
 from model.capture.hooks import hooked
-from model.capture.readout import decode, readouts
+from model.capture.quantities import ADAPTED_INPUT, UnknownQuantity, chosen_readouts
+from model.capture.readout import decode
 from model.capture.trajectory import Provenance, ReadoutKey, Run, Trajectory
 from model.checkpoint import Loaded, identify, load, untrained
 from model.gate import gate_readouts
@@ -51,6 +53,7 @@ def run(request: Request, *, progress: Progress = lambda stage, fraction: None, 
     Raises CheckpointError, RequestError or MemoryLimit before anything is computed, Cancelled when ``cancel``
     says so, and CaptureError when other iterates arrive than were asked for.
     """
+    _check_quantities(request)
     with _LOCK, torch.inference_mode():
         located = locate(request.checkpoint)
         found = checked_digest(located, request.digest, progress=lambda done: progress("hashing", _HASHED * done))
@@ -95,6 +98,13 @@ class _Shape:
 
     architecture: Architecture
     network: LoopedNetwork
+
+
+def _check_quantities(request: Request) -> None:
+    try:
+        chosen_readouts(request.quantities, also=(ADAPTED_INPUT,))
+    except UnknownQuantity as error:
+        raise RequestError(str(error)) from error
 
 
 def _check_start(shape: _Shape, request: Request) -> None:
@@ -156,6 +166,8 @@ class _Pass:
             )
             for block, n in zip(self._network.blocks, loops, strict=True)
         ]
+        wanted = loops if ADAPTED_INPUT in request.quantities else ()
+        self._steps = [AdaptedSteps(loops=n, tokens=len(ids), device=self._device) for n in wanted]
 
     def _initial_states(self) -> list[Tensor] | None:
         """Explicit states from a file, per block; None for rules that are made on the way."""
@@ -200,12 +212,14 @@ class _Pass:
             done += 1
             before = self._buffers[block - 1] if block else None
             self._buffers[block].add(call, output[0], before=before)
+            if self._steps:
+                self._steps[block].end(call, output[0])
             self._part("capturing", 0.6 * min(1.0, done / total))
 
         def observe(block: int, entry: Tensor, state: Tensor) -> None:
             self._buffers[block].start(entry[0], state[0])
 
-        with hooked(self._network.bodies, on_call) as counts:
+        with hooked(self._network.bodies, on_call) as counts, inputs_watched(self._network.bodies, self._steps):
             self._network(ids, loops=self._loops, initial_state=self._start, observe=observe)
         if tuple(counts) != self._loops:
             raise CaptureError(
@@ -216,10 +230,11 @@ class _Pass:
     def _decode(self) -> list[dict[ReadoutKey, np.ndarray]]:
         following = [*self._ids[1:], -1] if self._predicts_next else [-1] * len(self._ids)
         targets = torch.tensor(following, device=self._device)
-        kinds = [kind for kind in readouts().values() if self._predicts_next or not getattr(kind, "of_next_token", False)]
+        asked = chosen_readouts(self._request.quantities, also=(ADAPTED_INPUT,))
+        kinds = [kind for kind in asked if self._predicts_next or not getattr(kind, "of_next_token", False)]
         made: list[dict[ReadoutKey, np.ndarray]] = []
         for block, buffer in enumerate(self._buffers):
-            found = self._gate(buffer)
+            found = self._gate(buffer) | (self._steps[block].readouts() if self._steps else {})
             for lens in self._lenses:
                 if lens == "coda" and block < len(self._buffers) - 1:
                     continue  # what follows an inner block depends on more than its iterate

@@ -4,14 +4,14 @@ import csv
 import io
 import re
 from dataclasses import is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
 if TYPE_CHECKING:
     from analysis.exit_rule import ExitRule
     from analysis.statistic import Statistic
-    from model.capture.trajectory import Trajectory
+    from model.capture.trajectory import BlockTrace, Trajectory
 
 SAFE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -65,40 +65,87 @@ def check_statistic(kind: type["Statistic"]) -> None:
 
 
 def check_rule(kind: type["ExitRule"]) -> None:
-    """Scores ``loops tokens``, defined up to the last loop; the input is left alone; causal as declared; sane defaults."""
-    import pytest
+    """Scores ``loops tokens``, defined up to the last loop; the input is left alone; causal as declared; sane defaults.
 
-    from analysis.exit_rule import exits_from_scores
+    A sequence has one score per loop, and then the same exit for all tokens.
+    """
+    from analysis.exit_rule import Family, exits, exits_from_scores, rule_scores
     from tests.toys import toy_trajectory
 
     check_named(kind)
     rule = kind()
+    whole = cast("ExitRule", replace(cast("Any", rule), scope="sequence"))
+    assert rule.scope == "token"
+    assert rule.family in get_args(Family)
+    assert rule.causal or not rule.default_on, "an oracle is nobody's default"
     assert rule.patience >= 1
     assert rule.minimum_loops >= 1
     assert np.isfinite(rule.threshold)
     assert rule.source.strip()
     assert rule.formula.strip()
-    trajectory = toy_trajectory(loops=6, tokens=4, blocks=3)
+    trajectory = with_all_quantities(toy_trajectory(loops=6, tokens=4, blocks=3))
     before = frozen_bytes(trajectory)
+    # The last position of a prompt has no next token.
+    judged = slice(0, 3 if rule.quantity == "log_probability_next" else 4)
     for block in range(3):
         scores = rule.scores(trajectory, block)
         assert scores.shape == (6, 4)
         assert scores.dtype == np.float64
         defined = np.isfinite(scores)
         assert not np.isinf(scores).any()
-        assert defined[-1].all(), "undefined at the last loop"
+        assert defined[-1, judged].all(), "undefined at the last loop"
         assert (np.diff(defined.astype(int), axis=0) >= 0).all(), "defined, then undefined again"
         np.testing.assert_array_equal(scores, rule.scores(trajectory, block))
         exits_from_scores(rule, scores)
+        mean = rule_scores(whole, trajectory, block)
+        np.testing.assert_array_equal(mean, np.repeat(mean[:, :1], 4, axis=1))
+        assert len(set(exits(whole, trajectory, block).words())) == 1, "a sequence stops as one"
         if rule.causal:
             for loops in range(1, 6):
                 np.testing.assert_array_equal(rule.scores(cut(trajectory, loops), block), scores[:loops])
     assert frozen_bytes(trajectory) == before
+    check_refusals(rule)
+
+
+def check_refusals(rule: "ExitRule") -> None:
+    """Values that make no sense are refused with a sentence, and a run that lacks what the rule needs is named."""
+    import pytest
+
+    from analysis.exit_rule import MissingReadout
+    from tests.toys import toy_trajectory
+
+    bare = toy_trajectory(blocks=1)
+    bare = replace(bare, blocks=(replace(bare.blocks[0], readouts={}),))
+    if rule.quantity:
+        with pytest.raises(MissingReadout, match=r"--lens|--record"):
+            rule.scores(bare, 0)
+    else:
+        assert rule.scores(bare, 0).shape == (8, 5)
     with pytest.raises(ValueError, match="not a number"):
         replace(rule, threshold=float("nan"))  # type: ignore[type-var]
     for field in ("patience", "minimum_loops"):
         with pytest.raises(ValueError, match="at least 1"):
             replace(rule, **{field: 0})  # type: ignore[type-var]
+
+
+def with_all_quantities(trajectory: "Trajectory") -> "Trajectory":
+    """The same trajectory as if every quantity that can be asked for had been recorded, a gate's among them."""
+    generator = np.random.default_rng(9)
+
+    def filled(block: "BlockTrace") -> "BlockTrace":
+        shape, made = block.step_norm.shape, dict(block.readouts)
+        for lens in {lens for lens, _ in block.readouts}:
+            for quantity in ("kl_reverse", "kl_uniform", "kl_uniform_reverse", "min_p_kl", "min_p_kl_uniform"):
+                made[lens, quantity] = generator.uniform(1e-6, 1.0, size=shape).astype(np.float32)
+                if quantity in ("kl_reverse", "min_p_kl"):
+                    made[lens, quantity][0] = np.nan
+        made["gate", "gate_probability"] = generator.uniform(size=shape).astype(np.float32)
+        made["block", "adapted_step_norm"] = generator.uniform(1.0, 2.0, size=shape).astype(np.float32)
+        made["block", "adapted_acceleration"] = generator.uniform(1.0, 2.0, size=shape).astype(np.float32)
+        made["block", "adapted_acceleration"][0] = np.nan
+        return replace(block, readouts=made)
+
+    return replace(trajectory, blocks=tuple(filled(block) for block in trajectory.blocks))
 
 
 def cut(trajectory: "Trajectory", loops: int) -> "Trajectory":

@@ -73,13 +73,32 @@ PAPER_FONTS = ("Source Sans Pro", "DejaVu Sans", "STIXGeneral")
 _RULES: Mapping[str, Look] = MappingProxyType(
     {
         "acceleration": Look(OKABE_ITO["vermillion"], "diamond", "solid"),
+        "acceleration_over_state": Look(OKABE_ITO["vermillion"], "square", "dash"),
+        "acceleration_over_steps": Look(OKABE_ITO["vermillion"], "triangle", "dot"),
+        "acceleration_over_peak": Look(OKABE_ITO["vermillion"], "down", "dashdot"),
+        "adapted_acceleration": Look(OKABE_ITO["vermillion"], "pentagon", "dash"),
         "kl": Look(OKABE_ITO["blue"], "plus", "dash"),
+        "min_p_kl": Look(OKABE_ITO["blue"], "star", "solid"),
+        "kl_difference": Look(OKABE_ITO["blue"], "hexagon", "dot"),
         "step_norm": Look(OKABE_ITO["orange"], "cross", "dot"),
+        "relative_step_norm": Look(OKABE_ITO["orange"], "circle", "solid"),
+        "state_cosine": Look(OKABE_ITO["orange"], "square", "dashdot"),
+        "step_norm_difference": Look(OKABE_ITO["orange"], "triangle", "dash"),
+        "entropy_change": Look(OKABE_ITO["sky"], "diamond", "dash"),
+        "argmax_stable": Look(OKABE_ITO["sky"], "circle", "dot"),
+        "top_probability": Look(OKABE_ITO["green"], "triangle", "solid"),
+        "top_margin": Look(OKABE_ITO["green"], "down", "dash"),
+        "entropy": Look(OKABE_ITO["green"], "pentagon", "dot"),
+        "learned_gate": Look(OKABE_ITO["purple"], "star", "dashdot"),
+        "fixed_k": Look("#7F7F7F", "square", "solid"),
+        "oracle_argmax": Look("#7F7F7F", "circle", "dashdot"),
+        "oracle_cross_entropy": Look("#7F7F7F", "hexagon", "solid"),
     }
 )
+"""A family of rules shares a colour; marker and dash are together a rule's own, so that rules stay apart in greyscale."""
 _RULE_RESERVE = (
     Look(OKABE_ITO["purple"], "triangle", "dashdot"),
-    Look(OKABE_ITO["green"], "down", "dash"),
+    Look(OKABE_ITO["green"], "plus", "solid"),
     Look(OKABE_ITO["sky"], "star", "dot"),
     Look(OKABE_ITO["yellow"], "pentagon", "solid"),
     Look("#7F7F7F", "hexagon", "dashdot"),

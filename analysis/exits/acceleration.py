@@ -1,17 +1,18 @@
 """Acceleration rule: stop when consecutive steps have become alike, twice in a row."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64
 
-from analysis.exit_rule import Side, check_common_fields
+from analysis.exit_base import RuleBase
+from analysis.exit_rule import Family
 from model.capture.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
-class AccelerationExit:
+class AccelerationExit(RuleBase):
     """Stops at the second loop in a row with ||step k - step k-1||_2 < threshold (arXiv 2509.23314, equation 5).
 
     The two hits in a row are the paper's algorithm 1. It gives no default for the raw norm; this one makes the
@@ -23,19 +24,12 @@ class AccelerationExit:
     title: ClassVar[str] = "acceleration"
     formula: ClassVar[str] = "‖Δ⁽ᵏ⁾ − Δ⁽ᵏ⁻¹⁾‖ < τ, twice in a row"
     source: ClassVar[str] = "arXiv 2509.23314, equation 5 and algorithm 1"
-    unit: ClassVar[str] = ""
-    stops: ClassVar[Side] = "<"
-    causal: ClassVar[bool] = True
-    quantity: ClassVar[str] = ""
-    scale: ClassVar[Literal["linear", "log"]] = "log"
+    family: ClassVar[Family] = "acceleration"
+    default_on: ClassVar[bool] = True
     holds_first_step: ClassVar[int] = 2
 
     threshold: float = 5.1
     patience: int = 2
-    minimum_loops: int = 2
-
-    def __post_init__(self) -> None:
-        check_common_fields(self)
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The acceleration, defined from k = 2."""

@@ -1,42 +1,45 @@
 """KL rule: stop when one more loop hardly changes the predicted distribution."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64
 
-from analysis.exit_rule import Side, check_common_fields, recorded_lens
+from analysis.exit_base import Direction, FirstLoop, LensChoice, RuleBase, read
+from analysis.exit_rule import Family
 from model.capture.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
-class KLExit:
-    """Stops when KL(p_(k-1) || p_k) < threshold nats (arXiv 2502.05171, section 6.1, with 5e-4).
+class KLExit(RuleBase):
+    """Stops when KL(p_(k-1) || p_k) < threshold nats (arXiv 2502.05171, section 6.1, with 5e-4; its code has 1e-3).
 
-    Undefined at k = 1. The lens is the coda's where it was recorded, else the logit lens, unless one is named.
+    direction: ``forward`` is KL(p_(k-1) || p_k), the paper's code; ``reverse`` is KL(p_k || p_(k-1)).
+    first_loop: ``undefined`` gives loop 1 no score; ``uniform`` compares it with the uniform distribution, as the
+    code does. Reverse and uniform read quantities that a run has only where they were asked for.
     """
 
     name: ClassVar[str] = "kl"
     title: ClassVar[str] = "KL of successive readouts"
-    formula: ClassVar[str] = "KL(pₖ₋₁ ‖ pₖ) < τ"
+    formula: ClassVar[str] = "KL(pₖ₋₁ ‖ pₖ) < τ; reverse: KL(pₖ ‖ pₖ₋₁) < τ"
     source: ClassVar[str] = "arXiv 2502.05171, section 6.1"
     unit: ClassVar[str] = "nats"
-    stops: ClassVar[Side] = "<"
-    causal: ClassVar[bool] = True
+    family: ClassVar[Family] = "divergence"
+    default_on: ClassVar[bool] = True
     quantity: ClassVar[str] = "kl_previous"
-    scale: ClassVar[Literal["linear", "log"]] = "log"
-    holds_first_step: ClassVar[int] = 0
 
     threshold: float = 5e-4
-    patience: int = 1
-    minimum_loops: int = 2
-    lens: Literal["default", "logit", "coda"] = "default"
-
-    def __post_init__(self) -> None:
-        check_common_fields(self)
+    lens: LensChoice = "default"
+    direction: Direction = "forward"
+    first_loop: FirstLoop = "undefined"
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
-        """KL to the previous readout in nats. Raises MissingReadout when the run recorded none."""
-        lens = recorded_lens(trajectory, block, self.quantity, wanted=self.lens)
-        return trajectory.blocks[block].readouts[lens, self.quantity].astype(np.float64)
+        """The divergence in nats. Raises MissingReadout when the run did not record it."""
+        reverse = self.direction == "reverse"
+        quantity, record = ("kl_reverse", "kl_reverse") if reverse else (self.quantity, "")
+        found = read(trajectory, block, quantity, lens=self.lens, record=record)
+        if self.first_loop == "uniform":
+            uniform = "kl_uniform_reverse" if reverse else "kl_uniform"
+            found[:1] = read(trajectory, block, uniform, lens=self.lens, record="kl_uniform")[:1]
+        return found

@@ -1,17 +1,18 @@
 """Step norm rule: stop when a loop hardly moves the state."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64
 
-from analysis.exit_rule import Side, check_common_fields
+from analysis.exit_base import RuleBase
+from analysis.exit_rule import Family
 from model.capture.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
-class StepNormExit:
+class StepNormExit(RuleBase):
     """Stops when ||x^(k) - x^(k-1)||_2 < threshold: the naive first-order rule of arXiv 2509.23314, section 4.
 
     The literature names no default for the raw norm. This one makes the bundled demo spend as many loops on
@@ -22,19 +23,11 @@ class StepNormExit:
     title: ClassVar[str] = "step norm"
     formula: ClassVar[str] = "‖Δ⁽ᵏ⁾‖ < τ"
     source: ClassVar[str] = "arXiv 2509.23314, section 4"
-    unit: ClassVar[str] = ""
-    stops: ClassVar[Side] = "<"
-    causal: ClassVar[bool] = True
-    quantity: ClassVar[str] = ""
-    scale: ClassVar[Literal["linear", "log"]] = "log"
+    family: ClassVar[Family] = "step"
+    default_on: ClassVar[bool] = True
     holds_first_step: ClassVar[int] = 1
 
     threshold: float = 0.87
-    patience: int = 1
-    minimum_loops: int = 2
-
-    def __post_init__(self) -> None:
-        check_common_fields(self)
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The step norm, k = 1..K."""

@@ -1,6 +1,6 @@
 """Decode iterates through functions that somebody gives: token by token, or through the rest of their network."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, cast, get_args
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .errors import CaptureError
 from .hooks import first_tensor
-from .readout import decode_logits, readouts
+from .readout import ReadoutClass, decode_logits
 from .trajectory import ReadoutKey
 
 Lens = Literal["logit", "coda"]
@@ -38,8 +38,9 @@ def read_out(
     lens: Lens,
     decode: Decode,
     dtype: torch.dtype,
+    quantities: Sequence[ReadoutClass],
 ) -> dict[ReadoutKey, np.ndarray]:
-    """All quantities of one block through one lens; the function is handed states in ``dtype``, the module's own.
+    """The quantities of one block through one lens; the function is handed states in ``dtype``, the module's own.
 
     The logit lens decodes a few tokens at a time. A coda mixes tokens, so it is handed all of them, a few loops at
     a time, and again for every stretch of tokens that does not fit. Raises CaptureError when the function returns
@@ -55,7 +56,7 @@ def read_out(
         return decode(states[:, some].to(dtype))
 
     work = logits_at if lens == "logit" else _Windows(states, decode, dtype=dtype, vocabulary=vocabulary).at
-    found = decode_logits(work, targets, at_once=at_once, quantities=list(readouts().values()))
+    found = decode_logits(work, targets, at_once=at_once, quantities=quantities)
     return {(lens, quantity): array for quantity, array in found.items()}
 
 

@@ -94,7 +94,7 @@ class Readout(Protocol):
 
     Attributes:
         name: the quantity. title, unit: words for a person. first_loop: first loop at which it is defined.
-        turns: how often it walks the vocabulary.
+        turns: how often it walks the vocabulary. always: whether every run has it; else it must be asked for.
     """
 
     name: ClassVar[str]
@@ -102,6 +102,7 @@ class Readout(Protocol):
     unit: ClassVar[str]
     first_loop: ClassVar[int]
     turns: ClassVar[int]
+    always: ClassVar[bool]
 
     def __init__(self, batch: Batch) -> None: ...
 

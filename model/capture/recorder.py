@@ -19,6 +19,8 @@ from .evaluating import evaluating
 from .hooks import spanned
 from .labels import Labels, Tokens, ids_of, label_of, labels_of
 from .lenses import Decode, Lens, check_coda, named_lenses, read_out
+from .quantities import chosen_readouts
+from .readout import ReadoutClass
 from .trajectory import Provenance, ReadoutKey, Trajectory
 
 Given = Tensor | Sequence[Tensor | None] | None
@@ -44,6 +46,7 @@ def record(
     space: Literal["raw", "normed"] = "raw",
     seed: int = 0,
     loops_trained: float | None = None,
+    quantities: Sequence[str] = (),
 ) -> Trajectory:
     """Run a forward pass and record every call of its looped block: one call is one loop.
 
@@ -75,6 +78,7 @@ def record(
         space: whether the block norms its output.
         seed: the seed that was set, for captions.
         loops_trained: mean number of loops in training, for captions.
+        quantities: readouts beyond those that every run has, by name (``"min_p_kl"``); they need ``decode``.
 
     Returns:
         The trajectory; ``save`` writes it as a run folder.
@@ -83,7 +87,7 @@ def record(
         CaptureError: the path is wrong, the block was not called, or what was seen is not one full pass over one
             prompt. The message says what to do.
     """
-    spans, lenses = find_blocks(module, block), named_lenses(decode)
+    spans, lenses, kinds = find_blocks(module, block), named_lenses(decode), chosen_readouts(quantities)
     asked = None if loops is None else _per_block(loops, len(spans))
     keep = _Keep(every, positions, states)
     with evaluating(module):
@@ -97,7 +101,7 @@ def record(
         buffers = _measured(calls, spans, keep=keep, working=bool(lenses))
         if "coda" in lenses:
             check_coda(lenses["coda"], buffers[-1].working[-1:].to(calls.first.dtype), output)
-        decoded = _decoded(buffers, ids, lenses=lenses, dtype=calls.first.dtype)
+        decoded = _decoded(buffers, ids, lenses=lenses, dtype=calls.first.dtype, kinds=kinds)
     known = {int(i) for found in decoded for key, a in found.items() if key[1] == "top10_id" for i in np.unique(a) if i >= 0}
     architecture = type(getattr(module, "_orig_mod", module)).__name__  # torch.compile wraps
     return Trajectory(
@@ -217,7 +221,12 @@ def _measured(calls: Calls, spans: Sequence[Span], *, keep: _Keep, working: bool
 
 
 def _decoded(
-    buffers: Sequence[BlockBuffer], ids: Int64[np.ndarray, " tokens"], *, lenses: Mapping[Lens, Decode], dtype: torch.dtype
+    buffers: Sequence[BlockBuffer],
+    ids: Int64[np.ndarray, " tokens"],
+    *,
+    lenses: Mapping[Lens, Decode],
+    dtype: torch.dtype,
+    kinds: Sequence[ReadoutClass],
 ) -> list[dict[ReadoutKey, np.ndarray]]:
     made: list[dict[ReadoutKey, np.ndarray]] = []
     for number, buffer in enumerate(buffers):
@@ -226,7 +235,7 @@ def _decoded(
         for lens, decode in lenses.items():
             if lens == "coda" and number < len(buffers) - 1:
                 continue  # what follows an inner block depends on more than its iterate
-            found |= read_out(buffer.working[1:], targets, lens=lens, decode=decode, dtype=dtype)
+            found |= read_out(buffer.working[1:], targets, lens=lens, decode=decode, dtype=dtype, quantities=kinds)
         made.append(found)
     return made
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from analysis.chart import Chart, ChartError, Rule, View, chart_builders, chart_rows
-from analysis.exit_rule import MissingReadout, exit_rules
+from analysis.exit_rule import MissingReadout, default_rules
 from analysis.projection import ProjectionError
 from tests.toys import toy_run
 
 NAMES = sorted(chart_builders())
-RULES = tuple(kind() for kind in exit_rules().values())
+RULES = tuple(kind() for kind in default_rules().values())
 SENTENCES = (ChartError, ProjectionError, MissingReadout)
 
 

@@ -10,7 +10,7 @@ from pypdf import PdfReader
 from analysis.chart import Chart, ChartError, View, chart_builders
 from analysis.draw.matplotlib import figure
 from analysis.draw.plotly import figure_json
-from analysis.exit_rule import exit_rules
+from analysis.exit_rule import default_rules
 from analysis.export import export
 from analysis.projection import ProjectionError
 from model.capture.trajectory import Run
@@ -19,7 +19,7 @@ from tests.toys import toy_run, toy_trajectory
 
 
 def view_of(run: Run, **changes: Any) -> View:
-    rules = tuple(kind() for kind in exit_rules().values())
+    rules = tuple(kind() for kind in default_rules().values())
     return View(run=run, rules=rules, others=(("step 0", run), ("step <1>", run)), **changes)
 
 

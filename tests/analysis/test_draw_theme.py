@@ -7,15 +7,43 @@ import pytest
 
 from analysis.chart import Role
 from analysis.draw import layout, theme
-from analysis.exit_rule import exit_rules
+from analysis.exit_rule import default_rules, exit_rules
 
 
 def test_every_registered_rule_has_a_look_of_its_own() -> None:
-    looks = [theme.look(Role("rule", name=name), "light") for name in exit_rules()]
-    for one, other in itertools.combinations(looks, 2):
+    looks = {name: theme.look(Role("rule", name=name), "light") for name in exit_rules()}
+    for one, other in itertools.combinations(looks.values(), 2):
+        assert (one.marker, one.dash) != (other.marker, other.dash), "told apart in greyscale"
+    for one, other in itertools.combinations([looks[name] for name in default_rules()], 2):
         assert one.colour != other.colour
         assert one.marker != other.marker
         assert one.dash != other.dash
+
+
+def test_the_looks_of_the_papers_rules_are_settled() -> None:
+    vermillion, blue, orange = (theme.OKABE_ITO[name] for name in ("vermillion", "blue", "orange"))
+    assert theme.look(Role("rule", name="acceleration"), "light") == theme.Look(vermillion, "diamond", "solid")
+    assert theme.look(Role("rule", name="kl"), "light") == theme.Look(blue, "plus", "dash")
+    assert theme.look(Role("rule", name="step_norm"), "light") == theme.Look(orange, "cross", "dot")
+
+
+def test_a_family_of_rules_shares_a_colour_of_its_own() -> None:
+    colours: dict[str, set[str]] = {}
+    for name, kind in exit_rules().items():
+        colours.setdefault(kind.family, set()).add(theme.look(Role("rule", name=name), "paper").colour)
+    assert all(len(found) == 1 for found in colours.values())
+    every = sorted(colour for found in colours.values() for colour in found)
+    assert len(set(every)) == len(colours)
+    for colour in every:  # lines on white and on the dark page
+        for surface in ("light", "dark"):
+            bright, dark = sorted((theme.brightness(colour), theme.brightness(theme.PAINTS[surface].paper)), reverse=True)
+            assert (bright + 0.05) / (dark + 0.05) > 1.8
+
+
+def test_a_rule_of_ones_own_takes_a_look_that_no_other_has() -> None:
+    taken = {(look.marker, look.dash) for look in theme.rule_looks().values()}
+    stranger = theme.look(Role("rule", name="unheard_of"), "light")
+    assert (stranger.marker, stranger.dash) not in taken
 
 
 @pytest.mark.parametrize("name", ["step_norm", "kl", "acceleration", "unheard_of"])

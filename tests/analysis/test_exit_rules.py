@@ -1,8 +1,10 @@
 """Exit rules against an oracle that sees one loop at a time, and the laws that thresholds and patience obey."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,15 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from analysis.exit_rule import NEVER, ExitRule, Exits, MissingReadout, Side, exit_rules, exits, exits_from_scores
+from analysis import exits as exits_package
+from analysis.exit_rule import (
+    NEVER,
+    ExitRule,
+    Exits,
+    MissingReadout,
+    Side,
+    default_rules,
+    exit_rules,
+    exit_rules_by_family,
+    exits,
+    exits_from_scores,
+)
 from analysis.exits.acceleration import AccelerationExit
 from analysis.exits.kl import KLExit
+from analysis.exits.oracle_argmax import OracleArgmaxExit
+from analysis.exits.oracle_cross_entropy import OracleCrossEntropyExit
 from analysis.exits.step_norm import StepNormExit
-from model.capture.trajectory import BlockTrace
+from model.capture.trajectory import BlockTrace, Trajectory
 from tests import contracts
 from tests.toys import toy_block, toy_trajectory
 
-NAMES = ("acceleration", "kl", "step_norm")
+NAMES = tuple(exit_rules())
 
 
 @dataclass
@@ -152,8 +168,20 @@ def test_kl_default_is_the_published_one() -> None:
     assert KLExit().threshold == 5e-4
 
 
-def test_the_folder_is_the_list() -> None:
-    assert tuple(exit_rules()) == NAMES
+def test_the_papers_three_are_on_where_nobody_chooses() -> None:
+    assert tuple(default_rules()) == ("acceleration", "kl", "step_norm")
+
+
+def test_families_stand_together_and_nobody_is_left_out() -> None:
+    ordered = exit_rules_by_family()
+    assert sorted(ordered) == sorted(NAMES)
+    families = [kind.family for kind in ordered.values()]
+    assert len([a for a, b in itertools.pairwise(families) if a != b]) == len(set(families)) - 1
+
+
+def test_files_stay_short() -> None:
+    for path in Path(exits_package.__path__[0]).glob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path.name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,24 +189,40 @@ def test_contract(name: str) -> None:
     contracts.check_rule(exit_rules()[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_non_finite_token_never_fires_from_there_on(name: str) -> None:
-    """Infinite from loop 5 of 8 at token 2: with thresholds that anything passes, it fires by loop 4 or not at all."""
-    states = np.random.default_rng(0).normal(size=(9, 3, 4)).astype(np.float32)
+def broken_trajectory() -> Trajectory:
+    """Infinite from loop 5 of 8 at token 2, with every quantity."""
+    states = np.random.default_rng(0).normal(size=(9, 4, 4)).astype(np.float32)
     states[5:, 2] = np.inf
-    block = toy_block(states)
-    readouts = {key: array.copy() for key, array in block.readouts.items()}
+    with np.errstate(invalid="ignore"):
+        block = toy_block(states)
+    whole = contracts.with_all_quantities(replace(toy_trajectory(tokens=4, blocks=1), blocks=(block,)))
+    readouts = {key: array.copy() for key, array in whole.blocks[0].readouts.items()}
     for key, array in readouts.items():
-        if key[1] != "top10_id":
-            array[4:, 2] = np.nan
-    trajectory = replace(toy_trajectory(tokens=3, blocks=1), blocks=(replace(block, readouts=readouts),))
+        array[4:, 2] = -1 if key[1] == "top10_id" else np.nan
+    return replace(whole, blocks=(replace(whole.blocks[0], readouts=readouts),))
+
+
+@pytest.mark.parametrize("scope", ["token", "sequence"])
+@pytest.mark.parametrize("name", [name for name in NAMES if exit_rules()[name].causal])
+def test_a_non_finite_token_never_fires_from_there_on(name: str, scope: str) -> None:
+    """With thresholds that anything passes, it fires by loop 4 or not at all, and the others always."""
+    trajectory, kind = broken_trajectory(), cast("Any", exit_rules()[name])
+    easy = 1e30 if kind.stops in ("<", "<=") else -1e30
     for minimum in range(1, 9):
-        kind: Any = exit_rules()[name]
-        rule: ExitRule = kind(threshold=1e30, minimum_loops=minimum)
-        found = exits(rule, trajectory, 0)
-        assert found.fired[:2].all()
+        found = exits(kind(threshold=easy, minimum_loops=minimum, scope=scope), trajectory, 0)
+        assert found.fired[[0, 1, 3]].all()
         assert bool(found.fired[2]) == (minimum <= 4)
         assert found.loop[2] <= 4
+        assert bool(found.defined[2]) == (minimum <= 4)
+
+
+def test_an_oracle_without_a_final_readout_is_undefined() -> None:
+    found = exits(OracleArgmaxExit(threshold=1e30), broken_trajectory(), 0)
+    assert found.words()[2] == ""
+    assert found.fired[[0, 1, 3]].all()
+    loss = exits(OracleCrossEntropyExit(), broken_trajectory(), 0)
+    assert 1 <= loss.loop[2] <= 4, "the best of the loops that were finite"
+    assert loss.words()[3] == "", "the last position has no next token"
 
 
 def test_a_token_without_any_score_is_neither_fired_nor_never() -> None:
@@ -190,7 +234,8 @@ def test_a_token_without_any_score_is_neither_fired_nor_never() -> None:
 @pytest.mark.parametrize("tokens", [1, 2])
 @pytest.mark.parametrize("loops", [1, 2, 3])
 def test_short_runs_keep_their_axes(name: str, loops: int, tokens: int) -> None:
-    found = exits(exit_rules()[name](), toy_trajectory(loops=loops, tokens=tokens, blocks=1), 0)
+    trajectory = contracts.with_all_quantities(toy_trajectory(loops=loops, tokens=tokens, blocks=1))
+    found = exits(exit_rules()[name](), trajectory, 0)
     assert found.loop.shape == found.defined.shape == found.crosses_back.shape == (tokens,)
 
 

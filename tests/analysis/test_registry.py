@@ -94,8 +94,8 @@ def test_the_guides_statistic_keeps_the_contract(make: Make) -> None:
 
 
 def test_the_guides_rule_keeps_the_contract(make: Make) -> None:
-    ((name, kind),) = collect(make(relative=example("An exit rule"))).items()
-    assert name == "relative_step_norm"
+    ((name, kind),) = collect(make(share=example("An exit rule"))).items()
+    assert name == "path_share"
     contracts.check_rule(kind)
 
 

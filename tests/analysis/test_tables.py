@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.exit_rule import ExitRule, exit_rules, exits
+from analysis.exit_rule import ExitRule, default_rules, exits
 from analysis.exits.acceleration import AccelerationExit
 from analysis.exits.step_norm import StepNormExit
 from analysis.statistic import pooled, statistics
@@ -23,8 +23,8 @@ def rows_of(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         return list(reader.fieldnames or ()), list(reader)
 
 
-def default_rules() -> tuple[ExitRule, ...]:
-    return tuple(kind() for kind in exit_rules().values())
+def usual_rules() -> tuple[ExitRule, ...]:
+    return tuple(kind() for kind in default_rules().values())
 
 
 def test_statistics_have_a_row_for_every_value_and_read_back_exactly(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_exits_name_number_never_and_undefined(tmp_path: Path) -> None:
 
 
 def test_exits_agree_with_the_rules(tmp_path: Path, toy_run: Run) -> None:
-    rules = default_rules()
+    rules = usual_rules()
     write_exits(toy_run, rules, tmp_path / "exits.csv")
     _, rows = rows_of(tmp_path / "exits.csv")
     by_name = {rule.name: rule for rule in rules}
@@ -96,13 +96,13 @@ def test_a_rule_whose_readout_is_missing_has_empty_rows_and_one_sentence(tmp_pat
         toy_run,
         trajectories=tuple(replace(t, blocks=tuple(map(without_readouts, t.blocks))) for t in toy_run.trajectories),
     )
-    sentences = write_exits(bare, default_rules(), tmp_path / "exits.csv")
+    sentences = write_exits(bare, usual_rules(), tmp_path / "exits.csv")
     assert len(sentences) == len(set(sentences)) == 3  # one per block, however many prompts
     assert all("--lens" in sentence for sentence in sentences)
     _, rows = rows_of(tmp_path / "exits.csv")
     assert {r["exit_loop"] for r in rows if r["rule"] == "kl"} == {""}
     assert {r["exit_loop"] for r in rows if r["rule"] == "acceleration"} != {""}
-    assert [row[0] for row in overview(bare, default_rules())[1] if row[0] == "kl"] == []
+    assert [row[0] for row in overview(bare, usual_rules())[1] if row[0] == "kl"] == []
 
 
 def test_a_table_is_replaced_as_a_whole(tmp_path: Path, toy_run: Run) -> None:

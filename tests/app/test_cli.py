@@ -16,7 +16,7 @@ import pytest
 from analysis import export, study
 from analysis.chart import Camera, View, chart_builders
 from analysis.charts.trajectory import TrajectoryChart
-from analysis.exit_rule import ExitRule, exit_rules
+from analysis.exit_rule import ExitRule, default_rules, exit_rules
 from analysis.projection import projections
 from analysis.statistic import statistics
 from app import cli
@@ -251,8 +251,13 @@ GOOD = ("--prompt", "a", "--loops", "2")
         ((*GOOD, "--initial-state", "ones"), "zeros"),
         ((*GOOD, "--threshold", "kl"), "NAME=VALUE"),
         ((*GOOD, "--threshold", "kl=1", "--threshold", "kl=2"), "twice"),
-        ((*GOOD, "--threshold", "entropy=1"), "acceleration, kl, step_norm"),
+        ((*GOOD, "--threshold", "entrophy=1"), "acceleration, acceleration_over_peak, "),
+        ((*GOOD, "--threshold", "entropy=1"), "--rules acceleration,kl,step_norm,entropy"),
         ((*GOOD, "--threshold", "kl=low"), "a number was expected"),
+        ((*GOOD, "--rules", "kl,entrophy"), "acceleration_over_peak"),
+        ((*GOOD, "--rule", "kl.scope=word"), "choose one of token, sequence"),
+        ((*GOOD, "--rule", "kl.mood=good"), "its options are: threshold, patience, minimum_loops, scope, lens, direction"),
+        ((*GOOD, "--rule", "kl.threshold=1", "--threshold", "kl=2"), "twice"),
         ((*GOOD, "--threshold", "kl=nan"), "not a number"),
         ((*GOOD, "--patience", "kl=0"), "at least 1"),
         ((*GOOD, "--frobnicate"), "--frobnicate"),
@@ -301,7 +306,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def rules(**thresholds: float) -> tuple[ExitRule, ...]:
-    kinds: dict[str, Any] = dict(exit_rules())
+    kinds: dict[str, Any] = dict(default_rules())
     return tuple(kind(threshold=thresholds[name]) if name in thresholds else kind() for name, kind in kinds.items())
 
 

@@ -108,7 +108,9 @@ def test_batches_of_tokens_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_registry_contract() -> None:
     found = readouts()
-    assert set(found) == {"entropy", "kl_previous", "kl_last", "log_probability_next", "top10"}
+    always = {name for name, kind in found.items() if kind.always}
+    assert always == {"entropy", "kl_previous", "kl_last", "log_probability_next", "top10"}
+    assert set(found) - always == {"kl_reverse", "kl_uniform", "min_p_kl"}
     for kind in found.values():
         assert kind.__doc__
         assert kind.title
@@ -190,7 +192,8 @@ def test_given_logits_are_read_out_like_features_and_head(vocabulary: int) -> No
         assert asked == [slice(0, 2), slice(2, 4), slice(4, 5)]
         assert found.keys() == wanted.keys()
         for name in set(found) - {"top10_id"}:
-            resolved = np.isnan(wanted[name]) | (np.abs(wanted[name]) > 1e-9)
+            # Min-p compares rounded log-probabilities, the other divergences exact changes of the features.
+            resolved = np.isnan(wanted[name]) | (np.abs(wanted[name]) > (1e-7 if name.startswith("min_p") else 1e-9))
             np.testing.assert_allclose(
                 found[name][resolved], wanted[name][resolved], rtol=1e-3, atol=1e-5 * (name == "entropy")
             )

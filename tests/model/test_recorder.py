@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from analysis import steps
 from analysis.chart import View, chart_builders
-from analysis.exit_rule import MissingReadout, exit_rules
+from analysis.exit_rule import MissingReadout, default_rules, exit_rules
 from analysis.export import KINDS, export
 from model.capture import CaptureError, Run, Trajectory, load, record, save
 from model.capture import lenses as lenses_module
-from model.capture.readout import Head, decode, readouts
+from model.capture.quantities import chosen_readouts
+from model.capture.readout import Head, decode
 from tests.model.own_modules import IDS, VOCABULARY, WIDTH, Listed, Model, both, linear
 from tests.model.toy_networks import Looped
 
@@ -79,7 +80,7 @@ def test_readouts_are_those_of_the_given_functions_and_the_coda_ends_in_the_mode
     with torch.no_grad():
         features = model.norm(torch.from_numpy(found.blocks[0].states[1:].copy()))
     head = Head(model.head.weight.detach(), model.head.bias.detach())
-    wanted = decode(features, head, torch.tensor([*IDS[0, 1:].tolist(), -1]), quantities=list(readouts().values()))
+    wanted = decode(features, head, torch.tensor([*IDS[0, 1:].tolist(), -1]), quantities=chosen_readouts(()))
     for quantity, array in wanted.items():
         np.testing.assert_allclose(found.blocks[0].readouts["logit", quantity], array, rtol=1e-3, atol=1e-6)
 
@@ -175,7 +176,7 @@ def test_other_dtypes_become_float32_and_every_chart_and_export_works(model: Mod
         assert np.isfinite(trace.readouts["logit", "kl_last"]).all()
     if dtype == torch.bfloat16:
         run = Run(request={}, trajectories=(found, both(model, tokens=None, decode=None)))
-        rules = tuple(kind() for kind in exit_rules().values())
+        rules = tuple(kind() for kind in default_rules().values())
         view = View(run=run, token=2, block=1, rules=rules, others=(("again", run),))
         for kind in chart_builders().values():
             chart = kind().build(view)

@@ -166,11 +166,11 @@ def test_half_precision_is_recorded_in_float32_and_named(tiny: str) -> None:
 
 def test_a_half_precision_run_draws_and_exports_every_chart(tiny: str) -> None:
     from analysis.chart import View, chart_builders
-    from analysis.exit_rule import exit_rules
+    from analysis.exit_rule import default_rules
     from analysis.export import export
 
     run = runner.run(request_for(tiny, dtype="bfloat16"))
-    rules = tuple(kind() for kind in exit_rules().values())
+    rules = tuple(kind() for kind in default_rules().values())
     view = View(run, block=1, rules=rules, others=(("a", run), ("b", run)))
     for name, kind in chart_builders().items():
         chart = kind().build(view if name != "drift" else replace(view, block=0))

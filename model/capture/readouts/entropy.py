@@ -17,6 +17,7 @@ class Entropy:
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 1
     turns: ClassVar[int] = 1
+    always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
         self._sum = torch.zeros(batch.features.shape[:2], dtype=batch.exact, device=batch.features.device)

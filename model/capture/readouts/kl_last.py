@@ -16,6 +16,7 @@ class KLLast:
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 1
     turns: ClassVar[int] = 2
+    always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
         self._kl = RunningKL()

@@ -17,6 +17,7 @@ class KLPrevious:
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 2
     turns: ClassVar[int] = 2
+    always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
         self._kl = RunningKL()

@@ -17,6 +17,7 @@ class LogProbabilityNext:
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 1
     turns: ClassVar[int] = 1
+    always: ClassVar[bool] = True
     of_next_token: ClassVar[bool] = True  # left out of runs of masked language models
 
     def __init__(self, batch: Batch) -> None:

@@ -19,6 +19,7 @@ class Top10:
     unit: ClassVar[str] = ""
     first_loop: ClassVar[int] = 1
     turns: ClassVar[int] = 1
+    always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
         self._log_p: Tensor | None = None
