@@ -19,6 +19,7 @@ from analysis.registry import first_sentence
 from model.capture.errors import CaptureError
 from model.capture.trajectory import Run, RunFormatError, Trajectory, load_run, save_run
 from model.card import Card, Flops
+from model.decoding import Decoding, Exit, Sampling
 from model.files import check_allowed
 from model.locate import DEMO_FOLDER, CheckpointError, canonical, checked_digest, demo_names, digest, locate
 from model.memory import Estimate, MemoryLimit, estimate_request
@@ -49,6 +50,7 @@ __all__ = [
     "CaptureError",
     "Card",
     "CheckpointError",
+    "Decoding",
     "Dtype",
     "Estimate",
     "Flops",
@@ -63,6 +65,7 @@ __all__ = [
     "RequestError",
     "Run",
     "RunFormatError",
+    "Sampling",
     "Trajectory",
     "Upload",
     "architectures",
@@ -73,6 +76,7 @@ __all__ = [
     "checkpoints",
     "devices",
     "estimate",
+    "generate",
     "keep_upload",
     "load",
     "readouts",
@@ -204,6 +208,30 @@ def run(request: Request, *, progress: Progress | None = None, cancel: Cancel | 
     return runner.run(
         request,
         progress=progress if progress is not None else lambda stage, fraction: None,
+        cancel=cancel if cancel is not None else lambda: False,
+    )
+
+
+def generate(
+    request: Request,
+    decoding: Decoding,
+    exit_: Exit | None = None,
+    *,
+    progress: Progress | None = None,
+    cancel: Cancel | None = None,
+) -> Run:
+    """Run the model token by token, leaving its loops where ``exit_`` says so, and write on; ``analysis.live`` asks a rule.
+
+    The run is like any other, in mode ``live``. Cancelled, it keeps the tokens that were done.
+    """
+    request = resolve(request)
+    from model import generate as live  # torch: the network itself runs here
+
+    return live.generate(
+        request,
+        decoding,
+        exit_,
+        progress=progress if progress is not None else _silent,
         cancel=cancel if cancel is not None else lambda: False,
     )
 

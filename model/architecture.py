@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from model.capture.head import Head
-from model.keyvalues import KeyValues
+from model.keyvalues import KeyValues, bytes_per_token
 from model.layers import CausalAttention, Rotary
 from model.locate import Located
 from model.start import InitialRule
@@ -168,10 +168,20 @@ class LoopedNetwork(nn.Module):
 
     def remember(self, tokens: int, *, loops: Sequence[int]) -> KeyValues:
         """An empty memory for ``tokens`` tokens, with room for ``loops[g]`` loops of block g."""
-        looped = [_attentions(body) for body in self.bodies]
-        inside = {layer for layers in looped for layer in layers}
-        plain = [layer for layer in _attentions(self) if layer not in inside]
+        plain, looped = self._attentions()
         return KeyValues(plain, looped, loops=loops, tokens=tokens, rotary=self.rotary(tokens))
+
+    def memory_bytes(self, tokens: int, *, loops: Sequence[int]) -> int:
+        """Bytes that such a memory takes."""
+        plain, looped = self._attentions()
+        inside = sum(count * bytes_per_token(layer) for layers, count in zip(looped, loops, strict=True) for layer in layers)
+        return tokens * (inside + sum(bytes_per_token(layer) for layer in plain))
+
+    def _attentions(self) -> tuple[list[CausalAttention], list[list[CausalAttention]]]:
+        """Attention layers outside of all blocks, and those of each block."""
+        looped = [_attentions_in(body) for body in self.bodies]
+        inside = {layer for layers in looped for layer in layers}
+        return [layer for layer in _attentions_in(self) if layer not in inside], looped
 
     def iterate(
         self,
@@ -205,7 +215,7 @@ class LoopedNetwork(nn.Module):
         return None
 
 
-def _attentions(module: nn.Module) -> list[CausalAttention]:
+def _attentions_in(module: nn.Module) -> list[CausalAttention]:
     found: Iterable[nn.Module] = module.modules()  # pyright: ignore[reportUnknownVariableType]
     return [layer for layer in found if isinstance(layer, CausalAttention)]
 

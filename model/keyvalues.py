@@ -90,6 +90,11 @@ class KeyValues:
         self.length += tokens
 
 
+def bytes_per_token(layer: CausalAttention) -> int:
+    """Bytes that one row of a layer's keys and values takes for each token."""
+    return 2 * layer.heads.key * layer.heads.head_width * layer.out.weight.element_size()
+
+
 def _empty(layer: CausalAttention, loops: int, tokens: int) -> _Kept:
     weight, heads = layer.out.weight, layer.heads
     shape = (loops, tokens, heads.key, heads.head_width)

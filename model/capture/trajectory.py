@@ -30,6 +30,7 @@ class Provenance:
         noise_floor: relative step norm below which a step is rounding of ``dtype``.
         loops_trained: mean loops per block in training; None where the checkpoint does not tell.
         mode: ``post hoc`` (one full-depth pass) or ``live`` (the loop really stopped).
+        decoding: how a live run decoded, in words: exit rule, prompt, sampling, speed; empty post hoc.
     """
 
     checkpoint: str
@@ -44,6 +45,7 @@ class Provenance:
     noise_floor: float
     mode: Mode = "post hoc"
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    decoding: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class Trajectory:
         vocabulary: text of every token id that occurs in a readout.
         blocks: in the order in which they run.
         left_out: reasons for what was asked for and not recorded ("coda lens: ...").
+        seconds: what each token of a live run took, its readouts for the record left out; None post hoc.
     """
 
     prompt: str | None
@@ -119,9 +122,12 @@ class Trajectory:
     blocks: tuple[BlockTrace, ...]
     provenance: Provenance
     left_out: tuple[str, ...] = ()
+    seconds: Float64[np.ndarray, " tokens"] | None = None
 
     def __post_init__(self) -> None:
         self.token_ids.flags.writeable = False
+        if self.seconds is not None:
+            self.seconds.flags.writeable = False
         for block in self.blocks:
             for name in _BLOCK_ARRAYS:
                 getattr(block, name).flags.writeable = False
@@ -158,6 +164,8 @@ class Run:
 def save_trajectory(trajectory: Trajectory, path: Path) -> None:
     """Write one trajectory as a .safetensors file whose header carries everything that is no array."""
     arrays: dict[str, np.ndarray] = {"token_ids": trajectory.token_ids}
+    if trajectory.seconds is not None:
+        arrays["seconds"] = trajectory.seconds
     blocks: list[dict[str, Any]] = []
     for g, block in enumerate(trajectory.blocks):
         arrays |= {f"{g}.{name}": np.ascontiguousarray(getattr(block, name)) for name in _BLOCK_ARRAYS}
@@ -217,6 +225,7 @@ def _assemble(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Tr
         blocks=tuple(blocks),
         provenance=Provenance(**header["provenance"]),
         left_out=tuple(header["left_out"]),
+        seconds=arrays.get("seconds"),
     )
 
 

@@ -1,7 +1,7 @@
 """A network that runs token by token gives what one pass over all tokens gives, and early exits leave what the policy says."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -13,13 +13,14 @@ from model.checkpoint import load
 from model.keyvalues import KeyValues
 from model.layers import attend
 from model.locate import locate
-from tests.model.test_families import VARIANTS, write
+from tests.model.test_families import FAMILIES, VARIANTS
 from tests.model.zoo import NATIVE, Reference, named
 
 LOOPS = (5, 3, 4)
 each = pytest.mark.parametrize("reference", NATIVE, ids=named)
 
 
+@cache
 def opened(folder: str) -> tuple[LoopedNetwork, tuple[int, ...]]:
     network = load(locate(folder), dtype="float32", device="cpu").network
     return network, LOOPS[: len(network.blocks)]
@@ -70,8 +71,13 @@ def test_tokens_one_by_one_or_in_parts_give_the_logits_of_one_pass(reference: Re
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_setting_runs_token_by_token(variant: str, tmp_path: Path) -> None:
-    network, loops = opened(str(write(tmp_path / "made", *VARIANTS[variant])))
+def test_every_setting_runs_token_by_token(variant: str) -> None:
+    family, config = VARIANTS[variant]
+    torch.manual_seed(0)
+    network = FAMILIES[family].build(config).eval()
+    for value in network.state_dict().values():
+        value.copy_(torch.randn_like(value) * value.shape[-1] ** -0.5)
+    loops = LOOPS[: len(network.blocks)]
     ids = torch.tensor([3, 1, 4, 1, 5, 259, 2])
     for asked in (loops, (1,) * len(loops)):
         torch.testing.assert_close(stepped(network, ids, asked, [1] * 7), at_once(network, ids, asked), atol=1e-4, rtol=0)
@@ -166,4 +172,6 @@ def test_a_memory_holds_one_row_per_loop_inside_a_block_and_one_outside() -> Non
     layers = sum(len(block.layers) for block in network.blocks)
     outside = sum(not hasattr(stage, "layers") for stage in cast("nn.ModuleList", internals.stages))
     one = 2 * 4 * 6 * heads.key * heads.head_width
-    assert network.remember(6, loops=[4] * len(network.blocks)).nbytes == one * (4 * layers + outside)
+    loops = [4] * len(network.blocks)
+    assert network.remember(6, loops=loops).nbytes == one * (4 * layers + outside)
+    assert network.memory_bytes(6, loops=loops) == one * (4 * layers + outside)
