@@ -125,6 +125,11 @@ class LoopedNetwork(nn.Module):
         """The modules to hook, one per block."""
         raise TypeError(f"{type(self).__name__} names no loop bodies")
 
+    @property
+    def openings(self) -> tuple[nn.Module, ...]:
+        """The modules that are handed the state after injection, one per block: the bodies, where one module is a loop."""
+        return self.bodies
+
     def forward(
         self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState, observe: Observe = ignore
     ) -> Float[Tensor, "B T V"]:

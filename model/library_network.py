@@ -63,6 +63,11 @@ class LibraryNetwork(LoopedNetwork):
         """The modules that give the iterates."""
         return tuple(self.model.get_submodule(span.last) for span in self._spans)
 
+    @property
+    def openings(self) -> tuple[nn.Module, ...]:
+        """The modules that begin a loop."""
+        return tuple(self.model.get_submodule(span.first) for span in self._spans)
+
     def counts(self, loops: Sequence[int]) -> Mapping[str, int]:
         """Dotted config fields and the values that make block g run ``loops[g]`` loops. May raise RequestError."""
         return {}

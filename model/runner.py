@@ -219,7 +219,7 @@ class _Pass:
         def observe(block: int, entry: Tensor, state: Tensor) -> None:
             self._buffers[block].start(entry[0], state[0])
 
-        with hooked(self._network.bodies, on_call) as counts, inputs_watched(self._network.bodies, self._steps):
+        with hooked(self._network.bodies, on_call) as counts, inputs_watched(self._network.openings, self._steps):
             self._network(ids, loops=self._loops, initial_state=self._start, observe=observe)
         if tuple(counts) != self._loops:
             raise CaptureError(
