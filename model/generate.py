@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from model.capture.readout import ReadoutClass, readouts
+from model.capture.quantities import ADAPTED_INPUT, chosen_readouts
 from model.capture.trajectory import Run, Trajectory
 from model.decoding import Decoding, Exit
 from model.live_pass import Halted, LivePass, Ran
@@ -78,11 +78,6 @@ def _check(shape: Shape, decoding: Decoding) -> None:
         )
 
 
-def _kinds(request: Request) -> list[ReadoutClass]:
-    asked = getattr(request, "quantities", ())
-    return [kind for name, kind in readouts().items() if getattr(kind, "always", True) or name in asked]
-
-
 class _Writer:
     """Reads one prompt and writes on."""
 
@@ -97,7 +92,7 @@ class _Writer:
             there.loops,
             capacity=self._goal,
             exit_=exit_,
-            kinds=_kinds(request),
+            kinds=chosen_readouts(request.quantities, also=(ADAPTED_INPUT,)),
             cancel=cancel,
         )
 

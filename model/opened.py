@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from model.architecture import Architecture, LoopedNetwork
+from model.capture.quantities import ADAPTED_INPUT, UnknownQuantity, chosen_readouts
 from model.checkpoint import Loaded, identify, load, untrained
 from model.locate import CheckpointError, Located, checked_digest, locate
 from model.named_block import NamedBlock
@@ -61,6 +62,7 @@ def opened(request: Request, *, check: Callable[[Shape], None], progress: Progre
 
     Raises CheckpointError or RequestError, and what ``check`` raises.
     """
+    _check_quantities(request)
     with _LOCK, torch.inference_mode():
         located = locate(request.checkpoint)
         found = checked_digest(located, request.digest, progress=lambda done: progress("hashing", _HASHED * done))
@@ -85,6 +87,13 @@ def opened(request: Request, *, check: Callable[[Shape], None], progress: Progre
 
             _loaded[key] = load(located, dtype=request.dtype, device=request.device, named=request.named, progress=loading)
         yield Opened(_loaded[key], loops, prompts, tokenizer, found, begun)
+
+
+def _check_quantities(request: Request) -> None:
+    try:
+        chosen_readouts(request.quantities, also=(ADAPTED_INPUT,))
+    except UnknownQuantity as error:
+        raise RequestError(str(error)) from error
 
 
 def _check_start(family: Architecture, network: LoopedNetwork, request: Request) -> None:

@@ -19,7 +19,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from model import library, runner
+from model import library, opened, runner
 from model.checkpoint import card, load
 from model.locate import CheckpointError, locate
 from model.request import InitialState, Prompt, Request, RequestError
@@ -37,7 +37,7 @@ def folder(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _no_model_stays() -> Any:
     yield
-    runner._loaded.clear()  # pyright: ignore[reportPrivateUsage]
+    opened._loaded.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 def golden(folder: str) -> dict[str, np.ndarray]:
@@ -243,9 +243,9 @@ BAD_FIELDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("folder_name", "field"), [(name, field) for name in FOLDERS for field in BAD_FIELDS[name]])
 def test_absurd_configs_are_one_sentence_before_anything_is_built(folder_name: str, field: str, tmp_path: Path) -> None:
     path = copied(folder_name, tmp_path, **{field: BAD_FIELDS[folder_name][field]})
-    for opened in (card, lambda path: load(locate(path), dtype="float32", device="cpu")):
+    for door in (card, lambda path: load(locate(path), dtype="float32", device="cpu")):
         with pytest.raises(CheckpointError, match=rf"({TITLES[folder_name]}\)|loaded as)"):
-            opened(path)
+            door(path)
 
 
 def test_code_beside_the_weights_is_never_imported_and_nothing_is_fetched(
@@ -315,9 +315,9 @@ def test_without_the_library_the_family_is_recognised_and_says_what_to_install(
         raise library.PackageNotFoundError(name)
 
     monkeypatch.setattr(library, "version", absent)
-    for opened in (card, lambda path: load(locate(path), dtype="float32", device="cpu")):
+    for door in (card, lambda path: load(locate(path), dtype="float32", device="cpu")):
         with pytest.raises(CheckpointError) as refused:
-            opened(str(DATA / folder))
+            door(str(DATA / folder))
         assert str(refused.value) == f"{TITLES[folder]} needs the transformers library; install loopscope[hf]."
 
 

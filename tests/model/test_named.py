@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from model import library, runner
+from model import library, opened, runner
 from model.capture.trajectory import Trajectory
 from model.checkpoint import card, load
 from model.locate import CheckpointError, locate
@@ -34,7 +34,7 @@ IDS = (3, 1, 4, 1, 5)
 @pytest.fixture(autouse=True)
 def _no_model_stays() -> Any:
     yield
-    runner._loaded.clear()  # pyright: ignore[reportPrivateUsage]
+    opened._loaded.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture(scope="module")

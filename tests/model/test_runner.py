@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from analysis import steps
-from model import runner
+from model import opened, runner
 from model.capture.errors import CaptureError
 from model.checkpoint import load
 from model.locate import locate
@@ -33,7 +33,7 @@ def request_for(tiny: str, *texts: str, loops: tuple[int, ...] = (6,), **changes
 
 def test_hooked_equals_plain_bit_for_bit(tiny: str) -> None:
     found = runner.run(request_for(tiny)).trajectories[0]
-    assert not any(module.training for module in next(iter(runner._loaded.values())).network.modules())
+    assert not any(module.training for module in next(iter(opened._loaded.values())).network.modules())
     network = load(locate(tiny), dtype="float32", device="cpu").network
     ids = torch.from_numpy(found.token_ids.copy())[None]
 
@@ -62,7 +62,7 @@ def test_every_loop_is_captured_and_numbers_are_those_of_the_states(tiny: str) -
 
 
 def test_a_model_that_runs_other_loops_than_asked_is_refused(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = runner.load
+    real = opened.load
 
     def stubborn(*arguments: Any, **options: Any) -> Any:
         loaded = real(*arguments, **options)
@@ -70,11 +70,11 @@ def test_a_model_that_runs_other_loops_than_asked_is_refused(tiny: str, monkeypa
         loaded.network.forward = lambda ids, *, loops, **rest: inner(ids, loops=(4, 4), **rest)
         return loaded
 
-    monkeypatch.setattr(runner, "load", stubborn)
-    runner._loaded.clear()
+    monkeypatch.setattr(opened, "load", stubborn)
+    opened._loaded.clear()
     with pytest.raises(CaptureError, match=r"\[4, 4\] iterates were captured and \[2, 2\] loops asked for"):
         runner.run(request_for(tiny, loops=(2,)))
-    runner._loaded.clear()
+    opened._loaded.clear()
 
 
 def test_company_and_length_change_nothing(tiny: str) -> None:
@@ -186,7 +186,7 @@ def test_coda_lens_only_on_the_last_block(tiny: str) -> None:
 
 
 def test_non_finite_activations_are_reported_from_the_loop_on(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = runner.load
+    real = opened.load
 
     def broken(*arguments: Any, **options: Any) -> Any:
         loaded = real(*arguments, **options)
@@ -203,10 +203,10 @@ def test_non_finite_activations_are_reported_from_the_loop_on(tiny: str, monkeyp
         loaded.network.bodies[1].register_forward_hook(explode)
         return loaded
 
-    monkeypatch.setattr(runner, "load", broken)
-    runner._loaded.clear()
+    monkeypatch.setattr(opened, "load", broken)
+    opened._loaded.clear()
     block = runner.run(request_for(tiny, loops=(8,))).trajectories[0].blocks[1]
-    runner._loaded.clear()
+    opened._loaded.clear()
     assert block.nonfinite_from[2] == 5
     assert np.isfinite(block.step_norm[:4, 2]).all()
     assert np.isnan(block.step_norm[4:, 2]).all()
@@ -230,8 +230,8 @@ def test_too_much_memory_is_refused_with_advice(tiny: str, monkeypatch: pytest.M
     monkeypatch.setenv("LOOPSCOPE_MEMORY_GIB", "0.0001")
     with pytest.raises(MemoryLimit, match="To make it fit: ask for fewer loops"):
         runner.run(request_for(tiny))
-    runner._loaded.clear()
-    monkeypatch.setattr(runner, "load", lambda *arguments, **options: pytest.fail("loaded what would not fit"))
+    opened._loaded.clear()
+    monkeypatch.setattr(opened, "load", lambda *arguments, **options: pytest.fail("loaded what would not fit"))
     with pytest.raises(MemoryLimit, match="To make it fit: ask for fewer loops"):
         runner.run(request_for(tiny))
 
@@ -248,13 +248,13 @@ def test_cancelling_stops_and_frees_the_lock(tiny: str) -> None:
         runner.run(request_for(tiny, loops=(12,)), cancel=cancel)
     assert asked == 4
     assert runner.run(request_for(tiny)).trajectories
-    bodies = next(iter(runner._loaded.values())).network.bodies
+    bodies = next(iter(opened._loaded.values())).network.bodies
     assert all(not body._forward_hooks for body in bodies)
 
 
 def test_progress_rises_to_the_end_and_names_its_stages(tiny: str) -> None:
     told: list[tuple[str, float]] = []
-    runner._loaded.clear()
+    opened._loaded.clear()
     runner.run(request_for(tiny, "one", "two"), progress=lambda stage, fraction: told.append((stage, fraction)))
     fractions = [fraction for _, fraction in told]
     assert fractions == sorted(fractions)
@@ -264,14 +264,14 @@ def test_progress_rises_to_the_end_and_names_its_stages(tiny: str) -> None:
 def test_one_load_for_many_runs_and_one_model_in_memory(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = str(write_tiny(tmp_path / "other", seed=5))
     loads: list[str] = []
-    real = runner.load
+    real = opened.load
 
     def counted(*arguments: Any, **options: Any) -> Any:
         loads.append(arguments[0].name)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(runner, "load", counted)
-    runner._loaded.clear()
+    monkeypatch.setattr(opened, "load", counted)
+    opened._loaded.clear()
     threads = [threading.Thread(target=runner.run, args=(request_for(tiny, seed=i),)) for i in range(2)]
     for thread in threads:
         thread.start()
@@ -283,4 +283,4 @@ def test_one_load_for_many_runs_and_one_model_in_memory(tiny: str, tmp_path: Pat
     runner.run(request_for(other))
     runner.run(request_for(tiny))
     assert loads == [tiny, other, tiny]
-    assert len(runner._loaded) == 1
+    assert len(opened._loaded) == 1
