@@ -160,7 +160,7 @@ def _several(title: str, options: Options, *, key: str, default: list[Any]) -> t
 
 
 def _choice_words(choice: Any) -> str:
-    return f"{choice}-D" if isinstance(choice, int) else str(choice).capitalize()
+    return f"{choice}-D" if isinstance(choice, int) else str(choice).replace("_", " ").capitalize()
 
 
 def _maybe(title: str, kinds: Sequence[Any], key: str, *, default: Any) -> Any:
