@@ -9,6 +9,7 @@ from jaxtyping import Float, Shaped
 
 from analysis.exit_rule import ExitRule
 from analysis.registry import collect
+from analysis.sweep import Swept
 from model.capture.trajectory import Provenance, Run, Trajectory
 
 Scale = Literal["linear", "log"]
@@ -217,6 +218,7 @@ class View:
         loop: selected loop, None is the last one.
         rules: exit rules with their thresholds.
         others: further runs (label, run), for charts that compare checkpoints; in order of training.
+        swept: exit rules over their thresholds, for charts that compare rules; they sweep the run themselves without it.
     """
 
     run: Run
@@ -226,6 +228,7 @@ class View:
     loop: int | None = None
     rules: tuple[ExitRule, ...] = ()
     others: tuple[tuple[str, Run], ...] = field(default=())
+    swept: tuple[Swept, ...] = ()
 
     def __post_init__(self) -> None:
         prompts = len(self.run.trajectories)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from analysis.chart import ChartError
+from analysis.comparison import ComparisonError
 from analysis.exit_rule import MissingReadout
 from analysis.projection import ProjectionError
 from analysis.prompts import PromptError
@@ -97,6 +98,7 @@ KNOWN_ERRORS: tuple[type[Exception], ...] = (
     CaptureError,
     ChartError,
     CheckpointError,
+    ComparisonError,
     MemoryLimit,
     MissingReadout,
     ProjectionError,

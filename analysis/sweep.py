@@ -44,6 +44,7 @@ class Swept:
     Attributes:
         rule: as it was given. points: one per threshold, the fewest mean loops first, none of equal thresholds.
         mean_loops, cross_entropy, agreement: ends of the 95 % interval of each point.
+        excess: likewise of the cross-entropy above full depth, prompt by prompt: what prompts differ in cancels.
         gap: cross-entropy above the oracle at the same mean loops, the mean over all budgets from 1 loop to K. The rule may
             mix neighbouring thresholds, one loop and full depth by chance (its lower convex envelope), so it is never
             below 0. 0 would be hindsight.
@@ -59,6 +60,7 @@ class Swept:
     mean_loops: Float64[np.ndarray, "two points"]
     cross_entropy: Float64[np.ndarray, "two points"]
     agreement: Float64[np.ndarray, "two points"]
+    excess: Float64[np.ndarray, "two points"]
     gap: Interval
     gain: Interval
     oracle: Oracle | None
@@ -213,6 +215,7 @@ def _swept(ground: Ground, rule: ExitRule, *, points: int, seed: int, shared: di
         mean_loops=interval(means[1:]),
         cross_entropy=interval(losses[1:]),
         agreement=interval(on.means(ground.agrees[at])[1:]),
+        excess=interval((losses - on.fixed_losses[:, -1:])[1:]),
         gap=_per_budget(areas - on.oracle_areas, ground.loops),
         gain=_per_budget(on.fixed_areas - areas, ground.loops),
         oracle=on.oracle,

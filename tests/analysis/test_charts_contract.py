@@ -34,7 +34,7 @@ def words_are_complete(chart: Chart) -> None:
 
 
 def test_the_charts_that_the_pages_name_exist() -> None:
-    assert NAMES == ["checkpoints", "curves", "drift", "heatmap", "rule", "says", "trajectory"]
+    assert NAMES == ["checkpoints", "curves", "drift", "heatmap", "pareto", "rule", "says", "trajectory"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +58,7 @@ def test_default_chart_has_words_and_keyed_rows(name: str, token: int | None) ->
     for row in rows:
         if row["mark"] != Rule.__name__.lower():
             assert "block" in row
-            assert name == "drift" or isinstance(row["loop"], int)
+            assert name in ("drift", "pareto") or isinstance(row["loop"], int)
             assert not any(isinstance(value, float) and not np.isfinite(value) for value in row.values())
             if "position" in row:
                 assert row["token"] == chosen.trajectory.labels[row["position"]]
@@ -81,11 +81,12 @@ def test_small_runs_give_a_chart_or_a_sentence(name: str, tokens: int, loops: in
 
 
 def _refuses(name: str, *, tokens: int, loops: int, blocks: int) -> bool:
-    """Where a chart has nothing to show: no hand-off, no mean step, no earlier iterate, one single point."""
+    """Where a chart has nothing to show: no hand-off, no mean step, no earlier iterate, one single point, no next token."""
     return (
         (name == "drift" and (blocks == 1 or loops == 1))
         or (name == "heatmap" and loops == 1)
         or (name == "trajectory" and tokens * loops * blocks == 1)
+        or (name == "pareto" and (tokens == 1 or loops == 1))
     )
 
 
@@ -124,7 +125,7 @@ def test_a_run_without_states_and_readouts_gives_a_chart_or_says_what_to_record(
     )
     thin = dataclasses.replace(run, trajectories=(dataclasses.replace(run.trajectories[0], blocks=bare),))
     chosen = View(run=thin, rules=RULES, others=(("step 0", thin),))
-    if name in ("trajectory", "heatmap", "says"):
+    if name in ("trajectory", "heatmap", "says", "pareto"):
         with pytest.raises(SENTENCES, match="run again with"):
             chart_builders()[name]().build(chosen)
     else:

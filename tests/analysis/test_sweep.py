@@ -141,6 +141,7 @@ def test_intervals_hold_the_value_and_are_repeatable() -> None:
     inner = [p.cross_entropy for p in found.points]
     assert (found.cross_entropy[0] <= inner).all()
     assert (inner <= found.cross_entropy[1]).all()
+    np.testing.assert_array_equal(found.excess[:, -1], 0.0)  # full depth is as good as itself, whatever the prompts
     assert only(run, exit_rules()["step_norm"](), points=6).gap == found.gap
     assert only(run, exit_rules()["step_norm"](), points=6, seed=1).gap != found.gap
 
