@@ -90,13 +90,17 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="demo")
     parser.add_argument("--text", type=Path, default=Path("assets/corpus/calibrate.txt"))
     parser.add_argument("--rules", default=",".join(default_rules()), help="names, with commas between them")
+    parser.add_argument("--record", default="", help="quantities that these rules need, with commas between them")
     parser.add_argument("--loops", type=int, default=16)
     parser.add_argument("--windows", type=int, default=32)
     arguments = parser.parse_args()
     context = study.card(arguments.checkpoint).context
     ids, _ = study.tokenize(arguments.checkpoint, arguments.text.read_text(encoding="utf-8"))
     prompts = tuple(study.Prompt(ids=ids[i * context : (i + 1) * context]) for i in range(arguments.windows))
-    request = study.Request(arguments.checkpoint, prompts, (arguments.loops,), record=study.Record(states=False))
+    quantities = tuple(name for name in arguments.record.split(",") if name)
+    request = study.Request(
+        arguments.checkpoint, prompts, (arguments.loops,), record=study.Record(states=False), quantities=quantities
+    )
     trajectories = study.run(request).trajectories
     block = len(trajectories[0].blocks) - 1
     budget = at_exit(exit_rules()["kl"](), trajectories, block).mean_loops

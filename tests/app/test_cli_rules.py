@@ -1,0 +1,78 @@
+"""Exit rules on the command line: the default three, chosen ones, all of them, and every field of each."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis import study
+from analysis.exit_rule import exit_rules, exits
+from analysis.exits.kl import KLExit
+from app import cli
+from tests.toys import toy_run
+
+Call = Callable[..., tuple[int, str, str]]
+GOOD = ("run", "--prompt", "the king", "--loops", "4")
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*words: object) -> tuple[int, str, str]:
+        code = cli.main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "exits.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_writes_the_default_rules_the_chosen_ones_or_all(call: Call, tmp_path: Path) -> None:
+    assert call(*GOOD, "--out", tmp_path / "default")[0] == 0
+    assert {row["rule"] for row in rows(tmp_path / "default")} == {"acceleration", "kl", "step_norm"}
+    chosen = ("--rules", "fixed_k,entropy", "--threshold", "fixed_k=2")
+    assert call(*GOOD, *chosen, "--out", tmp_path / "chosen")[0] == 0
+    found = rows(tmp_path / "chosen")
+    assert {row["rule"] for row in found} == {"fixed_k", "entropy"}
+    assert {row["exit_loop"] for row in found if row["rule"] == "fixed_k"} == {"2"}
+    code, _, said = call(*GOOD, "--rules", "all", "--out", tmp_path / "all")
+    assert code == 0
+    assert {row["rule"] for row in rows(tmp_path / "all")} == set(exit_rules())
+    # What this run did not record is said once, with the option that records it.
+    for words in ("--record min_p_kl", "--record adapted_input", "no learned exit gate"):
+        assert words in said
+
+
+def test_fields_of_a_rule_reach_the_exported_chart(call: Call, tmp_path: Path) -> None:
+    run = toy_run()
+    study.save(run, tmp_path / "run")
+    options = (
+        "--rules",
+        "kl",
+        "--rule",
+        "kl.scope=sequence",
+        "--rule",
+        "kl.lens=logit",
+        "--threshold",
+        "kl=0.05",
+        "--token",
+        "1",
+    )
+    words = ("--chart", "rule", "--format", "csv", "--out", tmp_path / "f")
+    code, _, _ = call("export", "--run", tmp_path / "run", *words, *options)
+    assert code == 0
+    (path,) = (tmp_path / "f").glob("*.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        found = {row["exit_loop"] for row in csv.DictReader(file) if row.get("exit_loop")}
+    rule = KLExit(threshold=0.05, scope="sequence", lens="logit")
+    assert found == {str(int(exits(rule, run.trajectories[0], 0).loop[1]))}
+
+
+def test_the_list_of_rules_says_what_each_does(call: Call) -> None:
+    lines = call("list", "rules")[1].splitlines()
+    assert [line.split()[0] for line in lines] == list(exit_rules())
+    assert all("Stops" in line for line in lines)
