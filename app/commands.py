@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 from analysis import study
 from analysis.chart import Camera, Chart, ChartBuilder, View, chart_builders
 from analysis.exit_rule import ExitRule, exit_rules
+from analysis.place import checkpoint_in
 from analysis.projection import projections
 from analysis.prompts import parse_ids, read_prompts
 from analysis.registry import first_sentence
@@ -33,8 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     needed = study.estimate(request)
     if not needed.fits:
         raise study.MemoryLimit(needed.sentence())
-    if (arguments.out / "run.json").exists() and not arguments.overwrite:
-        raise OptionError(f"--out {arguments.out} holds a run already; name another folder, or add --overwrite to replace it.")
+    _check_out(arguments.out, overwrite=arguments.overwrite)
     fresh = not arguments.out.exists()
     arguments.out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made is known before the work, not after
     show = ProgressBar(len(request.prompts))
@@ -55,6 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
     if stopped:
         sys.stderr.write(f"loopscope: stopped; kept {len(done)} of {len(request.prompts)} prompts.\n")
     return STOPPED_BY_USER if stopped else 0
+
+
+def _check_out(folder: Path, *, overwrite: bool) -> None:
+    """Raise OptionError where a run in this folder would replace another unasked, or lie among a checkpoint's files."""
+    taken = checkpoint_in(folder)
+    if taken is not None:
+        raise OptionError(f"--out {folder} holds a checkpoint ({taken}); name a folder of its own for the run.")
+    if (folder / "run.json").exists() and not overwrite:
+        raise OptionError(f"--out {folder} holds a run already; name another folder, or add --overwrite to replace it.")
 
 
 def _resolved(request: study.Request) -> study.Request:

@@ -12,6 +12,8 @@ from jaxtyping import Float32, Float64, Int64, Shaped
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
+from .place import checkpoint_in
+
 FORMAT = 1
 Mode = Literal["post hoc", "live"]
 ReadoutKey = tuple[str, str]
@@ -230,7 +232,13 @@ def _assemble(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Tr
 
 
 def save_run(run: Run, folder: Path) -> None:
-    """Write a run folder: run.json and prompt-0000.safetensors and so on. Files of an older run there are replaced."""
+    """Write a run folder: run.json and prompt-0000.safetensors and so on. Files of an older run there are replaced.
+
+    Raises ValueError when a checkpoint lies in the folder.
+    """
+    taken = checkpoint_in(folder)
+    if taken is not None:
+        raise ValueError(f"{folder} holds a checkpoint ({taken}), not a run; give a folder of its own to the run.")
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("prompt-*.safetensors"):
         old.unlink()

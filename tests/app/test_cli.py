@@ -190,6 +190,15 @@ def test_a_run_is_not_replaced_unasked(call: Call, toy: Toy, tmp_path: Path) -> 
     assert (tmp_path / "out" / "run.json").read_bytes() != kept
 
 
+def test_a_run_is_not_written_among_the_files_of_a_checkpoint(call: Call, toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "ckpt.pt").write_text("x")
+    for more in ((), ("--overwrite",)):
+        answer = call("run", "--prompt", "a", "--loops", 3, "--out", tmp_path, *more)
+        assert answer.code == 2
+        assert f"--out {tmp_path} holds a checkpoint (ckpt.pt); name a folder of its own for the run." in answer.err
+    assert [path.name for path in tmp_path.iterdir()] == ["ckpt.pt"]
+
+
 def test_a_camera_that_is_no_number_is_refused(call: Call, toy: Toy, tmp_path: Path) -> None:
     assert call("run", "--prompt", "a", "--loops", 3, "--out", tmp_path / "out").code == 0
     for camera in ("nan,10", "10,nan", "inf,10", "10,91"):

@@ -297,6 +297,29 @@ def test_what_is_saved_is_what_is_loaded(model: Model, tmp_path: Any) -> None:
         save([], tmp_path / "empty")
 
 
+def test_an_older_run_is_replaced_only_where_that_is_asked_for(model: Model, tmp_path: Path) -> None:
+    found = both(model)
+    save([found, found], tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    with pytest.raises(ValueError, match=r"holds a run already; give another folder, or overwrite=True to replace it\."):
+        save(found, tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+    save(found, tmp_path / "run", overwrite=True)
+    assert len(load(tmp_path / "run").trajectories) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "prompt.safetensors", "W.PT", "pytorch_model.bin.index.json"]
+)
+def test_a_run_is_never_written_among_the_files_of_a_checkpoint(model: Model, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match=f"holds a checkpoint .{name}., not a run; give a folder of its own"):
+            save(both(model), tmp_path, overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    save(both(model), tmp_path / "run")
+
+
 def test_the_readmes_example_runs_beside_its_own_model_py_and_its_run_can_be_exported(tmp_path: Path) -> None:
     lines = (EXAMPLE / "train.py").read_text(encoding="utf-8").splitlines()
     shown = [line for line in lines if not line.startswith("# pyright:")]

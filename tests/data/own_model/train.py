@@ -15,4 +15,4 @@ for step in range(101):
     optimizer.zero_grad()
     if step % 50 == 0:
         seen = record(model, "block", run=lambda: model(ids), decode=model.read, tokens=ids, labels=chr, name=f"step {step}")
-        save(seen, f"runs/step-{step}")
+        save(seen, f"runs/step-{step}", overwrite=True)
