@@ -8,7 +8,18 @@ import numpy as np
 from jaxtyping import Float64
 
 from analysis.caption import counted
-from analysis.exit_rule import NEVER, ExitRule, Exits, MissingReadout, default_lens, exits_from_scores, rule_scores
+from analysis.exit_rule import (
+    NEVER,
+    ExitRule,
+    ExitRuleClass,
+    Exits,
+    MissingReadout,
+    default_lens,
+    exit_rules,
+    exits_from_scores,
+    rule_scores,
+)
+from analysis.registry import first_sentence
 from model.capture.trajectory import Trajectory
 
 _SAID = ("threshold", "patience", "minimum_loops", "scope", "lens")
@@ -75,6 +86,19 @@ def _lens_words(rule: ExitRule, trajectory: Trajectory, blocks: Sequence[int]) -
     if len(by_lens) == 1:
         return f", {next(iter(by_lens))} lens"
     return "".join(f", {lens} lens on {' and '.join(names)}" for lens, names in by_lens.items())
+
+
+def rule_listing() -> dict[str, str]:
+    """Every rule by name, in one line: what it does, formula, default and source."""
+    return {name: _listed(kind) for name, kind in exit_rules().items()}
+
+
+def _listed(kind: ExitRuleClass) -> str:
+    rule = kind()
+    unit = f" {rule.unit}" if rule.unit else ""
+    causal = "" if rule.causal else " Not causal."
+    default = f"{rule.threshold:g}{unit}, patience {rule.patience}"
+    return f"{first_sentence(kind)}{causal} {rule.formula}; default τ = {default}; {rule.source}"
 
 
 def exit_words(found: RuleExits, position: int) -> str:

@@ -9,7 +9,8 @@ from typing import Any, cast, get_args
 
 from analysis import study
 from analysis.chart import Camera, Chart, ChartBuilder, View, chart_builders
-from analysis.exit_rule import ExitRule, exit_rules
+from analysis.exit_marks import rule_listing
+from analysis.exit_rule import ExitRule
 from analysis.place import checkpoint_in
 from analysis.projection import projections
 from analysis.prompts import parse_ids, read_prompts
@@ -220,7 +221,7 @@ def _others(arguments: argparse.Namespace, run_there: study.Run) -> tuple[tuple[
 def listing(arguments: argparse.Namespace) -> int:
     """Print names with one line each, of one section or of all."""
     sections: Mapping[str, Callable[[], Mapping[str, str]]] = {
-        "rules": lambda: {name: first_sentence(kind) for name, kind in exit_rules().items()},
+        "rules": rule_listing,
         "statistics": lambda: {name: first_sentence(type(kind)) for name, kind in statistics().items()},
         "readouts": study.readouts,
         "projections": lambda: {name: first_sentence(kind) for name, kind in projections().items()},

@@ -75,4 +75,7 @@ def test_fields_of_a_rule_reach_the_exported_chart(call: Call, tmp_path: Path) -
 def test_the_list_of_rules_says_what_each_does(call: Call) -> None:
     lines = call("list", "rules")[1].splitlines()
     assert [line.split()[0] for line in lines] == list(exit_rules())
-    assert all("Stops" in line for line in lines)
+    for line, kind in zip(lines, exit_rules().values(), strict=True):
+        for words in ("Stops", kind.formula, f"default τ = {kind().threshold:g}", kind.source):
+            assert words in line
+        assert ("Not causal" in line) != kind.causal
