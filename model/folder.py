@@ -5,31 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
+from model.capture.place import is_recorded
+from model.choice import INDEX_END, choose, unread_note
 from model.files import MAX_INDEX, CheckpointError, check_inside, check_whole, read_json, shown
 
-INDEX_END = ".index.json"
 _TOKENIZERS = ("tokenizer.json", "meta.pkl")
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
-# In this order; a pattern counts where exactly one file has it.
-_WEIGHTS = (
-    "model.safetensors.index.json",
-    "model.safetensors",
-    "*.safetensors",
-    "pytorch_model.bin.index.json",
-    "pytorch_model.bin",
-    "ckpt.pt",
-    "model.pt",
-    "*.pt *.pth *.ckpt *.bin",
-)
-# What trainers write beside the weights.
-_NO_WEIGHTS = ("training_args*", "optimizer*", "scheduler*", "scaler*", "rng_state*", "random_states*", "trainer_state*")
 
 
 @dataclass(frozen=True)
 class FolderFiles:
     """The files that decide what a checkpoint computes; None or () for those that are not there.
 
-    ``weights`` is the file, or the index, that leads to the tensors; ``parts`` are the files that hold them.
+    ``weights`` is the file, or the index, that leads to the tensors; ``parts`` are the files that hold them. ``notes``
+    say what was left unread where there was a choice.
     """
 
     weights: Path
@@ -37,17 +26,20 @@ class FolderFiles:
     config: Path | None
     tokenizer: Path | None
     beside: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
 
 
-def in_folder(folder: Path, *, weights: Path | None = None) -> FolderFiles:
-    """The checkpoint of a folder; ``weights`` is the file to take where a person named one.
+def in_folder(folder: Path, called: str, *, weights: Path | None = None) -> FolderFiles:
+    """The checkpoint of a folder, which a person knows as ``called``; ``weights`` is the file to take where one was named.
 
     Raises CheckpointError when no file can be chosen, a shard is missing, or a file is empty, a pointer or leads away.
     """
-    chosen = weights or _choose(folder)
+    chosen, others = (weights, ()) if weights is not None else choose(folder, called)
     indexed = chosen.name.endswith(INDEX_END)
     if chosen.suffix == ".json" and not indexed:
         raise CheckpointError(f"{chosen.name} holds no weights; give the path of its folder, or of the weights file.")
+    if is_recorded(chosen):
+        raise CheckpointError(f"{chosen.name} is a prompt of a recorded run, no weights; open its folder as a run folder.")
     _check(chosen, folder)
     parts = _shards(chosen) if indexed else (chosen,)
     for part in parts:
@@ -55,7 +47,8 @@ def in_folder(folder: Path, *, weights: Path | None = None) -> FolderFiles:
     config = _there(folder / "config.json")
     tokenizer = next((path for name in _TOKENIZERS if (path := _there(folder / name))), None)
     beside = tuple(path for name in _BESIDE if (path := _there(folder / name)))
-    return FolderFiles(chosen, parts, config, tokenizer, beside)
+    notes = unread_note(chosen, tuple(path for path in others if path not in parts))
+    return FolderFiles(chosen, parts, config, tokenizer, beside, notes)
 
 
 def read_index(index: Path) -> Mapping[str, str]:
@@ -84,26 +77,6 @@ def _shards(index: Path) -> tuple[Path, ...]:
             f"({', '.join(missing[:3])}); copy them into the same folder."
         )
     return shards
-
-
-def _choose(folder: Path) -> Path:
-    left: set[Path] = set()
-    for patterns in _WEIGHTS:
-        found = {path for pattern in patterns.split() for path in folder.glob(pattern) if path.is_file()}
-        found = {path for path in found if not any(path.match(other) for other in _NO_WEIGHTS)}
-        if len(found) == 1:
-            return found.pop()
-        left |= found
-    if left:
-        names = sorted(path.name for path in left)
-        raise CheckpointError(
-            f"The folder {folder.name!r} holds {len(names)} files that may be the weights "
-            f"({', '.join(names[:5])}{' and more' if len(names) > 5 else ''}); give the path of one file."
-        )
-    raise CheckpointError(
-        f"The folder {folder.name!r} holds no weights (model.safetensors, pytorch_model.bin, ckpt.pt or the like); "
-        "give the folder of a checkpoint."
-    )
 
 
 def _there(path: Path) -> Path | None:

@@ -26,6 +26,7 @@ class Located:
         tokenizer: tokenizer.json, or meta.pkl of a character-level model.
         parts: the files that hold tensors: the weights file itself, or the shards.
         beside: settings of the tokenizer (tokenizer_config.json, special_tokens_map.json), those that are there.
+        notes: what a person should know about the choice of these files, such as weights beside them that are not read.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Located:
     tokenizer: Path | None
     parts: tuple[Path, ...] = ()
     beside: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -72,7 +74,7 @@ def locate(name: str) -> Located:
             raise CheckpointError(f"There is no bundled checkpoint {name!r}; the demo has steps {steps}. Use demo@STEP.")
         return _located(name, DEMO_FOLDER / f"step-{name.removeprefix('demo@')}")
     if name.startswith(PREFIX):
-        return _located(name, upload_folder(name))
+        return _located(name, upload_folder(name), called=f"The upload {name.removeprefix(PREFIX).rpartition('@')[0]!r}")
     path = server_path(name)
     try:
         if path.is_dir():
@@ -84,9 +86,9 @@ def locate(name: str) -> Located:
     raise CheckpointError(f"There is no file or folder {name!r} here; give demo, demo@STEP, or an existing path.")
 
 
-def _located(name: str, folder: Path, *, weights: Path | None = None) -> Located:
-    found = in_folder(folder, weights=weights)
-    return Located(name, found.weights, found.config, found.tokenizer, found.parts, found.beside)
+def _located(name: str, folder: Path, *, weights: Path | None = None, called: str | None = None) -> Located:
+    found = in_folder(folder, called or f"The folder {folder.resolve().name!r}", weights=weights)
+    return Located(name, found.weights, found.config, found.tokenizer, found.parts, found.beside, found.notes)
 
 
 def read_config(located: Located) -> Mapping[str, Any]:

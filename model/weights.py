@@ -10,8 +10,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from model.capture.place import is_recorded
+from model.choice import INDEX_END
 from model.files import shown
-from model.folder import INDEX_END, read_index
+from model.folder import read_index
 from model.locate import CheckpointError, Located, read_config
 from model.pickled import read_pickled
 
@@ -122,7 +124,8 @@ class _Merged(Generic[Found]):
     def _strays(self) -> str:
         """Files that look like shards and that the index does not name: never read, worth a word when one lacks."""
         ending = self.parts[0].suffix
-        beside = sorted(path.name for path in self._index.parent.glob(f"*{ending}") if path not in self.parts)
+        found = (path for path in self._index.parent.glob(f"*{ending}") if path not in self.parts and not is_recorded(path))
+        beside = sorted(path.name for path in found)
         return f" The folder also holds {', '.join(beside[:3])}, which the index does not name." if beside else ""
 
 
@@ -132,7 +135,7 @@ def _is_safetensors(path: Path) -> bool:
         start = file.read(9)
     if start[8:] == b"{":
         return True
-    if path.suffix == ".safetensors":
+    if path.suffix.lower() == ".safetensors":
         pickled = start[:4] == b"PK\x03\x04" or start[:1] == b"\x80"
         raise CheckpointError(
             f"{path.name} is a pickled file, no safetensors; give it its true name (.pt), or save it as safetensors."

@@ -1,6 +1,7 @@
 """Which file of a folder is the checkpoint, which paths a server opens, and what the digest covers."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import files
+from model import files, uploads
 from model.files import MAX_CONFIG, ROOTS, read_json
 from model.locate import CheckpointError, canonical, check_allowed, demo_names, digest, file_digest, locate, server_path
 
@@ -67,6 +68,84 @@ def test_a_folder_that_leaves_open_what_is_meant_is_refused_with_a_list(
     folder = folder_of(tmp_path / "x", *names)
     with pytest.raises(CheckpointError, match=sentence):
         locate(str(folder))
+
+
+@pytest.mark.parametrize("names", [["W.PT"], ["Model.SafeTensors", "x.Bin"], ["CKPT.pt", "b.pt"], ["Optimizer.PT", "a.pth"]])
+def test_capital_letters_make_no_difference(tmp_path: Path, names: list[str]) -> None:
+    wanted = names[1] if names[0].startswith("Opt") else names[0]
+    assert locate(str(folder_of(tmp_path / "x", *names))).weights.name == wanted
+
+
+def test_a_run_in_the_same_folder_is_never_taken_for_weights(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "x", "ckpt.pt", "prompt-0000.safetensors", "prompt-0001.safetensors", "run.json")
+    located = locate(str(folder))
+    assert (located.weights.name, located.notes) == ("ckpt.pt", ())
+    (folder / "ckpt.pt").unlink()
+    for name in (folder, folder / "prompt-0000.safetensors"):
+        with pytest.raises(CheckpointError, match=r"run.* no weights"):
+            locate(str(name))
+    (folder / "run.json").unlink()  # then it is a file of that name and nothing else is known of it
+    (folder / "prompt-0001.safetensors").unlink()
+    assert locate(str(folder)).weights.name == "prompt-0000.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("taken", "others", "said"),
+    [
+        ("model.safetensors", ["pytorch_model.bin"], ": pytorch_model.bin."),
+        ("ckpt.pt", ["a.pt", "b.pt", "c.pth", "d.bin", "optimizer.pt"], ": a.pt, b.pt, c.pth and 1 more."),
+        ("model.safetensors", ["config.json", "tokenizer.json", "training_args.bin"], None),
+    ],
+)
+def test_weights_that_are_not_read_are_named_in_a_note(tmp_path: Path, taken: str, others: list[str], said: str | None) -> None:
+    folder = folder_of(tmp_path / "x", taken, *others)
+    located = locate(str(folder))
+    assert located.weights.name == taken
+    assert located.notes == (() if said is None else (f"The weights are those of {taken}; beside it, not read{said}",))
+    assert locate(str(folder / taken)).notes == ()
+
+
+def test_shards_and_their_index_need_no_note(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "x", "a.safetensors", "b.safetensors", "old.pt")
+    index_of(folder, "model.safetensors.index.json", "a.safetensors", "b.safetensors")
+    assert locate(str(folder)).notes == ("The weights are those of model.safetensors.index.json; beside it, not read: old.pt.",)
+
+
+@pytest.mark.parametrize(
+    ("below", "named"),
+    [
+        (["step-1/ckpt.pt", "step-2/model.safetensors", "logs/x.txt"], "step-1, step-2."),
+        (["snapshots/abc/model.safetensors", "refs/main", "blobs/1"], "snapshots/abc."),
+        (["models--a--b/snapshots/abc/w.bin"], "models--a--b/snapshots/abc."),
+        ([f"step-{n}/ckpt.pt" for n in range(9)], "step-0, step-1, step-2, step-3 and more."),
+        (["a/b/c/d/ckpt.pt", ".git/ckpt.pt", "run/run.json", "run/prompt-0000.safetensors"], None),
+    ],
+)
+def test_a_folder_of_checkpoints_names_those_that_one_could_give(tmp_path: Path, below: list[str], named: str | None) -> None:
+    folder = folder_of(tmp_path / "x", "config.json", *below)
+    (folder / "link").symlink_to(folder_of(tmp_path / "elsewhere", "ckpt.pt"))
+    with pytest.raises(CheckpointError) as caught:
+        locate(str(folder))
+    wanted = "holds no weights (model" if named is None else f"give the path of a folder in it that does: {named}"
+    assert wanted in str(caught.value)
+    if named is not None:
+        assert locate(str(folder / named.split(",")[0].removesuffix("."))).weights.is_file()
+
+
+def test_a_folder_is_called_by_its_name_however_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder_of(tmp_path / "mine" / "sub").parent)
+    for given_as, name in ((".", "mine"), ("sub/..", "mine"), ("sub", "sub")):
+        with pytest.raises(CheckpointError, match=f"The folder '{name}' holds no weights"):
+            locate(given_as)
+
+
+def test_an_upload_without_weights_is_called_by_its_label() -> None:
+    upload = uploads.keep([("my-model/config.json", io.BytesIO(b"{}"))], limit_bytes=100)
+    try:
+        with pytest.raises(CheckpointError, match="The upload 'my-model' holds no weights"):
+            locate(upload.name)
+    finally:
+        uploads.remove(upload.name)
 
 
 def test_one_of_several_is_taken_by_its_path(tmp_path: Path) -> None:
