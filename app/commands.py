@@ -2,12 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from analysis import study
+from analysis.caption import nonfinite_words
 from analysis.chart import Camera, Chart, ChartBuilder, View, chart_builders
 from analysis.exit_marks import rule_listing
 from analysis.exit_rule import ExitRule
@@ -82,13 +83,21 @@ def _write_run(request: study.Request, done: Sequence[study.Trajectory], rules: 
     study.save(result, folder)
     write_statistics(result, folder / "statistics.csv")
     missing = write_exits(result, rules, folder / "exits.csv")
-    for sentence in missing:
+    for sentence in (*missing, *_non_finite(result)):
         sys.stderr.write(f"loopscope: {sentence}\n")
     for name in ("run.json", "statistics.csv", "exits.csv"):
         sys.stdout.write(f"{folder / name}\n")
     for table in overview(result, rules):
         if len(table) > 1:
             sys.stdout.write(f"\n{aligned(table)}\n")
+
+
+def _non_finite(result: study.Run) -> Iterator[str]:
+    """One sentence per prompt whose states hold Inf or NaN."""
+    for number, trajectory in enumerate(result.trajectories):
+        words = nonfinite_words(trajectory, range(len(trajectory.blocks)))
+        if words:
+            yield f"prompt {number}: {words[0]}{f' (and {len(words) - 1} more)' if len(words) > 1 else ''}"
 
 
 def _request(arguments: argparse.Namespace) -> study.Request:

@@ -1,19 +1,20 @@
 """Identify, check and load a checkpoint: every weight is matched exactly once or the load is refused."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from model.architecture import Architecture, LibraryArchitecture, LoopedNetwork, NativeArchitecture, stored_names
+from model.architecture import Architecture, LibraryArchitecture, LoopedNetwork, NativeArchitecture
 from model.card import Card
 from model.families import architectures
 from model.flops import flops
 from model.locate import CheckpointError, Located, canonical, digest, locate
 from model.named import named_architecture
 from model.named_block import NamedBlock
+from model.stranger import needless_names, stranger
 from model.tokenizer import load_tokenizer
 from model.weights import TensorHeader, headers, tensors
 
@@ -59,6 +60,9 @@ def identify(located: Located, named: NamedBlock | None = None) -> Identified:
     """Which family the files are of; blocks that a person named win. Raises CheckpointError when none recognises them."""
     contents = headers(located)
     if named is not None:
+        hint = needless_names(contents.config, frozenset(contents.tensors))
+        if hint:
+            raise CheckpointError(f"Blocks were named in {located.name}. {hint}.")
         family = _guarded(located.name, None, lambda: named_architecture(named, contents.config))
         return Identified(family, contents.config, contents.tensors)
     for wrapper, found in _unwrapped(contents.tensors):
@@ -70,7 +74,7 @@ def identify(located: Located, named: NamedBlock | None = None) -> Identified:
                 except (ValueError, TypeError, KeyError) as error:
                     raise _unusable(located.name, family, error) from error
                 return Identified(family, config, found, wrapper)
-    raise CheckpointError(_stranger(located, contents.config, frozenset(contents.tensors)))
+    raise CheckpointError(stranger(located, contents.config, frozenset(contents.tensors)))
 
 
 def _unwrapped(found: Mapping[str, TensorHeader]) -> Iterator[tuple[str, Mapping[str, TensorHeader]]]:
@@ -82,41 +86,6 @@ def _unwrapped(found: Mapping[str, TensorHeader]) -> Iterator[tuple[str, Mapping
             return
         found = {name.removeprefix(_WRAPPER): header for name, header in found.items()}
         wrapper += _WRAPPER
-
-
-def _stranger(located: Located, config: Mapping[str, Any], keys: frozenset[str]) -> str:
-    """Why no family takes the files: the config fits one and the tensors do not, or nothing fits."""
-    some = ", ".join(sorted(keys)[:3]) or "none"
-    close = max(_config_fits(config, keys), default=None, key=lambda fit: fit[1] / fit[2])
-    if close is not None:
-        family, matched, wanted = close
-        return (
-            f"The config of {located.name} could be that of {family.title}, but {matched} of {wanted} tensors matched in "
-            f"{located.weights.name} (its tensors begin with {some}). Check that config and weights belong together, and "
-            "that no tensor was renamed."
-        )
-    kind = config.get("model_type", config.get("_class_name"))
-    named = f"; its config says {kind!r}" if kind is not None else ""
-    return (
-        f"{located.weights.name} is of no family known here (its tensors begin with {some}{named}; "
-        f"known: {', '.join(architectures())}). Check that config and weights belong together{_or_named(config)}."
-    )
-
-
-def _or_named(config: Mapping[str, Any]) -> str:
-    return ", or name the looped block of this transformers model (--block)" if "transformers_version" in config else ""
-
-
-def _config_fits(config: Mapping[str, Any], keys: frozenset[str]) -> Iterator[tuple[Architecture, int, int]]:
-    """Families whose reader accepts the config: family, number of its tensors that are in the file, number of all."""
-    for family in architectures().values():
-        if not isinstance(family, NativeArchitecture):
-            continue
-        try:
-            names = family.key_map(family.settled(config, keys))
-        except (ValueError, TypeError, KeyError):
-            continue
-        yield family, len({names[key] for key in keys if names.get(key) is not None}), len(stored_names(names))
 
 
 def _unusable(name: str, family: Architecture | None, error: Exception) -> CheckpointError:
@@ -280,16 +249,14 @@ def _check_keys(located: Located, found: Identified, network: LoopedNetwork) -> 
     present = {ours: [name for name in theirs if name in found.headers] for ours, theirs in wanted.items()}
     missing = sorted(" or ".join(wanted[ours]) for ours, theirs in present.items() if not theirs)
     unknown = sorted(set(found.headers) - set(names))
+    strange = f"{len(unknown)} tensors that {family.title} does not know: {_some(unknown)}" if unknown else ""
     if missing:
         raise CheckpointError(
             f"{len(wanted) - len(missing)} of {len(wanted)} tensors matched in {located.weights.name}; "
-            f"missing: {', '.join(missing[:3])}{' and more' if len(missing) > 3 else ''}."
+            f"missing: {_some(missing)}{f'; it holds {strange}' if strange else ''}."
         )
     if unknown:
-        raise CheckpointError(
-            f"{located.weights.name} holds {len(unknown)} tensors that {family.title} does not know: "
-            f"{', '.join(unknown[:3])}{' and more' if len(unknown) > 3 else ''}."
-        )
+        raise CheckpointError(f"{located.weights.name} holds {strange}.")
     own = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     for ours, theirs in present.items():
         for name in theirs:
@@ -304,3 +271,7 @@ def _check_keys(located: Located, found: Identified, network: LoopedNetwork) -> 
                     f"the config asks for {own[ours]}."
                 )
     return present
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{' and more' if len(names) > 3 else ''}"

@@ -96,11 +96,18 @@ def _check_quantities(request: Request) -> None:
         raise RequestError(str(error)) from error
 
 
+_START_WORDS = {
+    "zeros": "Zeros were asked for",
+    "normal": "Gaussian noise was asked for",
+    "file": "A file was given",
+}
+
+
 def _check_start(family: Architecture, network: LoopedNetwork, request: Request) -> None:
     if network.fixed_start and request.initial_state.kind != "trained":
         raise RequestError(
-            f"Initial state {request.initial_state.kind!r} was asked for; {family.title} starts every block from "
-            "its own input and takes no other. Choose trained."
+            f"{_START_WORDS[request.initial_state.kind]} for the initial state; {family.title} runs in the transformers "
+            "library, where every block starts from its own input and takes no other. Choose trained."
         )
 
 

@@ -101,9 +101,16 @@ class _Pass:
         total = sum(self._loops)
         done = 0
 
+        shape = (1, len(self._ids), self._network.state_width)
+
         def on_call(block: int, call: int, output: Tensor) -> None:
             nonlocal done
             done += 1
+            if output.shape != shape:
+                raise CaptureError(
+                    f"Block {self._network.blocks[block].name} returned shape {tuple(output.shape)}; a looped block "
+                    f"gives a state of the shape that it takes, {shape} (rows, tokens, width). Name another block."
+                )
             before = self._buffers[block - 1] if block else None
             self._buffers[block].add(call, output[0], before=before)
             if self._steps:

@@ -28,6 +28,8 @@ class Span:
 
 def find_blocks(module: nn.Module, block: BlockPath | Sequence[BlockPath]) -> list[Span]:
     """The spans of all blocks, in the order given. Raises CaptureError for a path that is not there."""
+    if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance] - people's code is not checked
+        raise CaptureError(f"record was given a {type(module).__name__}; the first argument is the module that is run.")
     given = [block] if isinstance(block, str | nn.Module) else list(block)
     if not given:
         raise CaptureError("No looped block was given; name at least one by its path in the module.")
@@ -56,7 +58,13 @@ def _named(module: nn.Module) -> list[tuple[str, nn.Module]]:
 def _path_of(module: nn.Module, block: BlockPath) -> str:
     if isinstance(block, str):
         return block
-    return next((name for name, found in _named(module) if found is block), type(block).__name__)
+    path = next((name for name, found in _named(module) if found is block), None)
+    if path is None:
+        raise CaptureError(
+            f"The block that was given ({type(block).__name__}) is no part of the {type(module).__name__}; give one of its own "
+            "modules, or its path."
+        )
+    return path or type(block).__name__
 
 
 def _at(module: nn.Module, path: str) -> nn.Module:

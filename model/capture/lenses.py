@@ -25,9 +25,14 @@ def named_lenses(decode: Decode | Mapping[str, Decode] | None) -> dict[Lens, Dec
     if decode is None:
         return {}
     given = cast("Mapping[str, Decode]", decode) if isinstance(decode, Mapping) else {"logit": decode}
-    for lens in given:
+    for lens, function in given.items():
         if lens not in get_args(Lens):
             raise CaptureError(f"decode has a lens {lens!r}; the lenses are {' and '.join(get_args(Lens))}.")
+        if not callable(function):
+            raise CaptureError(
+                f"decode ({lens} lens) is {function!r}; give a function from states to logits, such as "
+                "lambda x: model.head(model.norm(x))."
+            )
     return cast("dict[Lens, Decode]", dict(given))
 
 
@@ -82,7 +87,12 @@ class _Windows:
 
 
 def _checked(decode: Decode, state: Float[Tensor, "1 tokens width"], *, lens: Lens) -> Float[Tensor, "1 tokens vocabulary"]:
-    logits = cast("object", decode(state))  # what people's functions return is theirs
+    try:
+        logits = cast("object", decode(state))  # what people's functions return is theirs
+    except (RuntimeError, TypeError) as error:
+        raise CaptureError(
+            f"decode ({lens} lens) failed on states of shape {list(state.shape)}: {error}. It must take the block's own states."
+        ) from error
     if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != state.shape[:2]:
         got = f"shape {list(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
         raise CaptureError(

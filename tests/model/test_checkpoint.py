@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from safetensors.torch import load_file, save_file
 from model.checkpoint import card, identify, load
 from model.families import architectures
 from model.locate import CheckpointError, canonical, demo_names, digest, locate
+from model.named_block import NamedBlock
 from model.tokenizer import load_tokenizer
 from tests.model.toy_networks import TINY, write_tiny
+from tests.model.zoo import DATA
 
 
 @pytest.fixture
@@ -142,7 +145,7 @@ def test_names_and_paths() -> None:
 
 
 def test_a_folder_without_weights_and_a_missing_device_are_named(tiny: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"holds no weights itself; give the path of a folder in it that does: tiny"):
         locate(str(tiny.parent))
     if not torch.cuda.is_available():
         with pytest.raises(CheckpointError, match="'cuda' is not available"):
@@ -202,3 +205,36 @@ def test_doubles_are_read(tiny: Path) -> None:
     tensors = load_file(tiny / "model.safetensors")
     save_file({name: tensor.double() for name, tensor in tensors.items()}, tiny / "model.safetensors")
     assert torch.equal(loaded(tiny), wanted)
+
+
+def test_what_is_odd_about_a_stranger_is_named(tiny: Path) -> None:
+    values = json.loads((tiny / "config.json").read_text())
+    for config, sentence in (
+        (None, r"there is no config.json with settings beside it; put the config.json"),
+        ({"model_type": "llama", "transformers_version": "5.0"}, r"its config says 'llama'.*or name the looped block"),
+        ({"architecture": "x", "model_type": "mine"}, r"of no family known here .*its config says 'mine'"),
+    ):
+        (tiny / "config.json").unlink(missing_ok=True)
+        if config is not None:
+            (tiny / "config.json").write_text(json.dumps(config))
+        with pytest.raises(CheckpointError, match=sentence):
+            identify(locate(str(tiny)))
+    (tiny / "config.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=r"Loopscope knows this family \(Two-scale looped GPT\): leave out --block"):
+        identify(locate(str(tiny)), NamedBlock("transformer.h"))
+
+
+def test_a_config_of_another_type_is_told_what_its_tensors_are(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "huginn-tiny", tmp_path / "made")
+    config = json.loads((tmp_path / "made" / "config.json").read_text())
+    (tmp_path / "made" / "config.json").write_text(json.dumps(config | {"model_type": "something"}))
+    with pytest.raises(CheckpointError, match=r"those of Huginn.*its config says 'something'.*recognised by .*huginn_raven"):
+        identify(locate(str(tmp_path / "made")))
+
+
+def test_a_renamed_tensor_is_named_beside_the_missing_one(tiny: Path) -> None:
+    tensors = load_file(tiny / "model.safetensors")
+    tensors["transformer.h.1.foo.weight"] = tensors.pop("transformer.h.1.mlp.c_fc.weight")
+    save_file(tensors, tiny / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"missing: .*c_fc.weight; it holds 1 tensors that .*h.1.foo.weight"):
+        card(str(tiny))

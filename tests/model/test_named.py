@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from model import library, opened, runner
+from model.capture.errors import CaptureError
 from model.capture.trajectory import Trajectory
 from model.checkpoint import card, load
 from model.locate import CheckpointError, locate
@@ -198,9 +199,13 @@ def test_names_that_lead_nowhere_are_one_sentence_with_near_names(gpt: str, chan
         run(gpt, replace(GPT, **changes), loops=(1,))
 
 
-def test_a_block_that_takes_no_state_is_refused(gpt: str) -> None:
-    from model.capture.errors import CaptureError
+@pytest.mark.parametrize("block", ["lm_head", "transformer.h.0.mlp.c_fc"])
+def test_a_block_that_gives_no_state_of_the_shape_that_it_takes_is_refused(gpt: str, block: str) -> None:
+    with pytest.raises(CaptureError, match=r"returned shape .*Name another block"):
+        run(gpt, NamedBlock(block), loops=(1,))
 
+
+def test_a_block_that_takes_no_state_is_refused(gpt: str) -> None:
     with pytest.raises(CaptureError, match=r"transformer\.wte was handed a tensor of shape \(1, 5\)"):
         run(gpt, NamedBlock("transformer.wte"), loops=(1,))
 

@@ -3,6 +3,8 @@
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # (lambdas for torch, which has no types for them)
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -143,3 +145,35 @@ def test_a_compiled_model_is_recorded_before_or_forced_eager_and_never_wrongly(m
         found = record(compiled, ["loop_a", "loop_b"], run=lambda: compiled(IDS))  # type: ignore[arg-type]
     assert np.array_equal(found.blocks[1].states, wanted.blocks[1].states)
     assert found.provenance.architecture == "Model"
+
+
+@pytest.mark.parametrize(
+    ("decode", "words"), [(nn.Linear(WIDTH + 1, 5), "failed on states of shape"), (lambda x: len(x), "returned int")]
+)
+def test_a_decode_that_does_not_fit_the_states_is_one_sentence(model: Model, decode: Any, words: str) -> None:
+    with pytest.raises(CaptureError, match=words):
+        record(model, "loop_a", run=lambda: model(IDS), decode=decode)
+
+
+def test_a_block_of_another_model_is_one_sentence(model: Model) -> None:
+    with pytest.raises(CaptureError, match="is no part of the Model"):
+        record(model, linear(), run=lambda: model(IDS))
+
+
+_UNCHECKED = """
+import torch
+from loopscope import CaptureError, record
+
+block = torch.nn.Linear(4, 4)
+for module, decode in (("m", None), (torch.nn.Sequential(block), "h")):
+    try:
+        record(module, "0", run=lambda: module(torch.ones(1, 3, 4)), decode=decode)
+    except CaptureError as error:
+        print(error)
+"""
+
+
+def test_arguments_of_another_kind_are_one_sentence_where_no_types_are_checked() -> None:
+    found = subprocess.run([sys.executable, "-c", _UNCHECKED], check=True, capture_output=True, text=True).stdout
+    assert "given a str; the first argument is the module" in found
+    assert "decode (logit lens) is 'h'; give a function from states to logits" in found
