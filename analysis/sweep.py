@@ -1,13 +1,13 @@
 """Exit rules x thresholds x prompts -> table: each rule at every threshold that its own scores suggest, post hoc."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from analysis.bootstrap import FEWEST_PROMPTS, interval, per_prompt, resampled_means, resamples
+from analysis.candidates import exit_loops, score_quantiles, with_threshold
 from analysis.comparison import Compared, Ground, flops_share, ground_of, measured
 from analysis.exit_rule import NEVER, ExitRule, rule_scores
 from analysis.floor import threshold_floor
@@ -84,51 +84,6 @@ def sweep(
     ground = ground_of(trajectories, block, flops=flops)
     shared: dict[bytes, _Shared] = {}
     return tuple(_swept(ground, rule, points=points, seed=seed, shared=shared) for rule in rules)
-
-
-def exit_loops(
-    rule: ExitRule, scores: Float64[np.ndarray, "loops tokens"], thresholds: Float64[np.ndarray, " points"]
-) -> Int64[np.ndarray, "points tokens"]:
-    """Where the rule fires at each threshold, NEVER where it does not: ``exits_from_scores`` for many thresholds at once."""
-    worst = _signed(rule, scores)
-    for lag in range(1, rule.patience):
-        earlier = np.full(scores.shape, np.inf)
-        earlier[lag:] = _signed(rule, scores)[: len(scores) - lag] if lag < len(scores) else np.inf
-        worst = np.maximum(worst, earlier)
-    worst[: rule.minimum_loops - 1] = np.inf
-    best = np.minimum.accumulate(worst, axis=0)
-    strict = rule.stops in ("<", ">")
-    found = np.empty((len(thresholds), scores.shape[1]), dtype=np.int64)
-    for row, threshold in enumerate(thresholds if rule.stops in ("<", "<=") else -thresholds):
-        waits = (best >= threshold) if strict else (best > threshold)
-        found[row] = (waits | np.isinf(best)).sum(axis=0) + 1
-    return np.where(found > len(scores), NEVER, found)
-
-
-def _signed(rule: ExitRule, scores: np.ndarray) -> np.ndarray:
-    """Scores whose stopping side is below the threshold; what is not finite never stops anything."""
-    return np.where(np.isfinite(scores), scores if rule.stops in ("<", "<=") else -scores, np.inf)
-
-
-def score_quantiles(
-    rule: ExitRule, scores: Float64[np.ndarray, "loops tokens"], *, points: int
-) -> Float64[np.ndarray, " thresholds"]:
-    """Thresholds worth trying, the loosest first: quantiles of the scores, one that none reaches and one that all do.
-
-    Quantiles are scores that occur, each once, so that ties of a rule with few values give few thresholds.
-    """
-    signed = _signed(rule, scores)
-    values = np.unique(signed[np.isfinite(signed)])
-    if not len(values):
-        return np.zeros(0)
-    if len(values) > points:
-        found = np.quantile(signed[np.isfinite(signed)], np.linspace(0, 1, points), method="inverted_cdf")
-        values = np.unique(found)
-    # A step of float32, because there are rules that compare in float32.
-    below = np.float64(np.nextafter(np.float32(values[0]), np.float32(-np.inf)))
-    above = np.float64(np.nextafter(np.float32(values[-1]), np.float32(np.inf)))
-    ends = np.append(values, above) if rule.stops in ("<", ">") else np.append(below, values)
-    return ends[::-1].copy() if rule.stops in ("<", "<=") else -ends[::-1]
 
 
 @dataclass(frozen=True)
@@ -238,8 +193,3 @@ def _per_budget(areas: np.ndarray, loops: int) -> Interval:
         return Interval(float("nan"), float("nan"), float("nan"))
     lower, upper = interval(areas[1:] / (loops - 1))
     return Interval(float(areas[0] / (loops - 1)), float(lower), float(upper))
-
-
-def with_threshold(rule: ExitRule, threshold: float) -> ExitRule:
-    """The same rule with another threshold."""
-    return cast("ExitRule", replace(cast("Any", rule), threshold=threshold))

@@ -89,6 +89,12 @@ def _inspect(arguments: argparse.Namespace) -> int:
     return inspect(arguments)
 
 
+def _sweep(arguments: argparse.Namespace) -> int:
+    from app.sweeping import sweep_text
+
+    return sweep_text(arguments)
+
+
 def _list(arguments: argparse.Namespace) -> int:
     from app.commands import listing
 
@@ -115,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     _run_options(commands.add_parser("run", help="run a model and write its run folder and tables"))
     _export_options(commands.add_parser("export", help="write a chart of a run folder as PDF, SVG, PNG, CSV or JSON"))
     _inspect_options(commands.add_parser("inspect", help="say what a checkpoint is, without loading its weights"))
+    _sweep_options(commands.add_parser("sweep", help="compare exit rules over a text, at every threshold"))
     listing = commands.add_parser("list", help="list rules, statistics, readouts, projections, charts, architectures")
     listing.add_argument("section", nargs="?", choices=SECTIONS, help="only this section")
     listing.set_defaults(command=_list)
@@ -177,6 +184,36 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     add("--format", default="pdf", metavar="KINDS", help="pdf,svg,png,csv,json: one or several (default: pdf)")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
     parser.set_defaults(command=_export)
+
+
+def _sweep_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--checkpoint", default="demo", help="demo, demo@STEP, or a path (default: demo)")
+    add("--text", type=Path, required=True, metavar="FILE", help="a text file, run in windows")
+    add("--tokens", type=int, default=4096, metavar="N", help="tokens of the text in all (default: 4096)")
+    add("--window", type=int, metavar="N", help="tokens per window (default: the context, at most an eighth of --tokens)")
+    add(
+        "--loops",
+        type=_numbers,
+        default=(16,),
+        metavar="K[,K2,..]",
+        help="loops of every block, or one per block (default: 16)",
+    )
+    add("--looped-block", type=int, metavar="G", help="looped block whose exits are compared, from 0 (default: the last)")
+    add("--points", type=int, default=32, metavar="N", help="thresholds per rule, quantiles of its own scores (default: 32)")
+    add("--calibrate", metavar="GOAL", help="find thresholds for quality=0.005 (share above full depth) or budget=6 (loops)")
+    add("--held-out", type=Path, metavar="FILE", help="another text, on which calibrated thresholds are reported")
+    add("--seed", type=int, default=0, help="seed of the initial noise (default: 0)")
+    add("--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="default: float32")
+    add("--device", default="cpu", help="device of the network (default: cpu)")
+    _rule_options(parser)
+    _named_options(parser)
+    add("--live", action="store_true", help="not yet: compare by runs whose loops really stop")
+    add("--venue", default="icml2024", choices=("icml2024", "icml2024-wide", "neurips2024"), help="width of the charts")
+    add("--format", default="pdf,svg,csv", metavar="KINDS", help="of the charts: pdf,svg,png,csv,json (default: pdf,svg,csv)")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for sweep.csv, charts and the windows that are done")
+    add("--overwrite", action="store_true", help="replace the windows of another request in the folder")
+    parser.set_defaults(command=_sweep)
 
 
 def _inspect_options(parser: argparse.ArgumentParser) -> None:

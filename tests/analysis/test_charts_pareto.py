@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.candidates import with_threshold
 from analysis.chart import Band, Chart, ChartError, Line, Points, Rule, View, chart_builders, chart_rows
 from analysis.comparison import EQUAL_TERMS, LAST_BLOCK, compare
 from analysis.exit_rule import exit_rules
 from analysis.export import export
-from analysis.sweep import Swept, sweep, with_threshold
+from analysis.sweep import Swept, sweep
 from model.capture.trajectory import Run
 from model.card import Flops
 from tests.toys import toy_run

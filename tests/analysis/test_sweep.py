@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.bootstrap import interval, resamples
+from analysis.candidates import exit_loops, score_quantiles, with_threshold
 from analysis.comparison import compare
 from analysis.exit_rule import ExitRule, MissingReadout, exit_rules, exits_from_scores, rule_scores
 from analysis.floor import floor_words
 from analysis.frontier import envelope_area, oracle
-from analysis.sweep import Swept, exit_loops, score_quantiles, sweep, with_threshold
+from analysis.sweep import Swept, sweep
 from model.capture.trajectory import Run
 from model.card import Flops
 from tests.toys import toy_run, toy_trajectory

@@ -1,0 +1,207 @@
+"""``loopscope sweep``: exit rules over a text, compared at equal loops and equal quality, as table and charts."""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+from analysis import export, study
+from analysis.chart import ChartError, View, chart_builders
+from analysis.comparison import EQUAL_TERMS, LAST_BLOCK, compare
+from analysis.exit_rule import ExitRule, MissingReadout
+from analysis.floor import floor_words
+from analysis.goal import Goal, reach, read_goal
+from analysis.sweep import Swept, sweep
+from analysis.sweep_table import (
+    CLOSE,
+    HISTOGRAM_HEADER,
+    SWEEP_HEADER,
+    Row,
+    histogram_rows,
+    reached_rows,
+    summary,
+    sweep_rows,
+)
+from app.commands import STOPPED_BY_USER, aligned
+from app.named import named_block
+from app.options import OptionError, filled
+from app.rules import chosen_rules
+from app.windows import done, recorded, windows
+
+_SHAPES = (("mean_loops", "cross_entropy"), ("mean_loops", "agreement"), ("flops", "cross_entropy"))
+_FEWEST_WINDOWS = 8
+
+
+def sweep_text(arguments: argparse.Namespace) -> int:
+    """Run the windows of the text, sweep the rules, write tables and charts. Ctrl-C keeps the windows that are done."""
+    if arguments.live:
+        raise OptionError("--live was given; this command compares post hoc only, so leave it out.")
+    if arguments.held_out is not None and arguments.calibrate is None:
+        raise OptionError("--held-out was given without --calibrate; give a goal too, such as --calibrate quality=0.005.")
+    _formats(arguments)  # an odd word is refused before the work, not after
+    goal = None if arguments.calibrate is None else read_goal(arguments.calibrate)
+    rules = chosen_rules(arguments)
+    named = named_block(arguments)
+    card = study.card(arguments.checkpoint, named=named)
+    block = _block(arguments, card)
+    request = _request(arguments, rules, card, text=arguments.text, block=block)
+    other = None if arguments.held_out is None else _request(arguments, rules, card, text=arguments.held_out, block=block)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    parts, held_parts = arguments.out / "parts", arguments.out / "held-out-parts"
+    try:
+        runs = tuple(recorded(request, parts, overwrite=arguments.overwrite))
+        held = () if other is None else tuple(recorded(other, held_parts, overwrite=arguments.overwrite))
+    except KeyboardInterrupt:
+        count = done(parts) + done(held_parts)
+        sys.stderr.write(f"loopscope: stopped; kept {count} windows, and the same command goes on from there.\n")
+        return STOPPED_BY_USER
+    rules = _answerable(rules, (*runs, *held), block)
+    swept = sweep(rules, runs, block, points=arguments.points, flops=card.flops)
+    _write_tables(arguments.out, swept, runs, flops=card.flops)
+    _write_charts(arguments, swept, study.Run(request=request.to_json(), trajectories=runs))
+    _say(swept, blocks=len(card.block_names), last=block == len(card.block_names) - 1)
+    if goal is not None:
+        _calibrate(rules, runs, held, block=block, goal=goal, flops=card.flops)
+    return 0
+
+
+def _block(arguments: argparse.Namespace, card: study.Card) -> int:
+    last = len(card.block_names) - 1
+    block = last if arguments.looped_block is None else int(arguments.looped_block)
+    if not 0 <= block <= last:
+        raise OptionError(f"--looped-block {block} was given; this model has looped blocks 0 to {last}.")
+    return block
+
+
+def _request(
+    arguments: argparse.Namespace, rules: Sequence[ExitRule], card: study.Card, *, text: Path, block: int
+) -> study.Request:
+    """The resolved request of a text: statistics and readouts of its windows, no states. Raises MemoryLimit."""
+    if arguments.tokens < 2 or (arguments.window is not None and arguments.window < 2):
+        raise OptionError(f"--tokens {arguments.tokens}, --window {arguments.window}: give at least 2 of each.")
+    named = named_block(arguments)
+    ids, _ = study.tokenize(arguments.checkpoint, text.read_text(encoding="utf-8", errors="replace"), named=named)
+    # Intervals need several windows, so a long context is not filled by a short text.
+    length = arguments.window or min(card.context, max(2, arguments.tokens // _FEWEST_WINDOWS))
+    request = study.resolve(
+        study.Request(
+            checkpoint=arguments.checkpoint,
+            prompts=windows(ids, tokens=arguments.tokens, length=length),
+            loops=arguments.loops,
+            seed=arguments.seed,
+            dtype=arguments.dtype,
+            device=arguments.device,
+            lenses=("coda",) if block == len(card.block_names) - 1 else ("logit",),
+            record=study.Record(states=False),
+            named=named,
+            quantities=_quantities(rules),
+        )
+    )
+    needed = study.estimate(request.for_prompt(0))
+    if not needed.fits:
+        raise study.MemoryLimit(needed.sentence())
+    if len(ids) < arguments.tokens:
+        sys.stderr.write(f"loopscope: {text} has {len(ids)} tokens, fewer than --tokens {arguments.tokens}; all are used.\n")
+    return request
+
+
+def _quantities(rules: Sequence[ExitRule]) -> tuple[str, ...]:
+    """What the rules read beyond what every run has."""
+    wanted: set[str] = set()
+    for rule in rules:
+        if rule.quantity == "min_p_kl":
+            wanted.add("min_p_kl")
+        elif getattr(rule, "first_loop", "") == "uniform":
+            wanted.add("kl_uniform")
+        if getattr(rule, "direction", "") == "reverse":
+            wanted.add("kl_reverse")
+        if rule.quantity.startswith("adapted") or getattr(rule, "measured_from", "") == "adapted_input":
+            wanted.add("adapted_input")
+    return tuple(sorted(wanted))
+
+
+def _answerable(rules: Sequence[ExitRule], runs: Sequence[study.Trajectory], block: int) -> tuple[ExitRule, ...]:
+    """The rules that these runs can answer; the others are named with the reason."""
+    found: list[ExitRule] = []
+    for rule in rules:
+        try:
+            for trajectory in runs:
+                rule.scores(trajectory, block)
+        except MissingReadout as error:
+            sys.stderr.write(f"loopscope: {rule.name} is left out: {error}\n")
+        else:
+            found.append(rule)
+    if not found:
+        raise OptionError("None of the rules can be evaluated on this model; choose others with --rules.")
+    return tuple(found)
+
+
+def _write_tables(folder: Path, swept: Sequence[Swept], runs: Sequence[study.Trajectory], *, flops: study.Flops | None) -> None:
+    given = [compare(one.rule, runs, one.ground.block, flops=flops) for one in swept]
+    _write(folder / "sweep.csv", SWEEP_HEADER, sweep_rows(swept, given))
+    _write(folder / "histogram.csv", HISTOGRAM_HEADER, histogram_rows(given))
+
+
+def _write(path: Path, header: Row, rows: Iterable[Row]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    path.write_text(text.getvalue(), encoding="utf-8", newline="")
+    sys.stdout.write(f"{path}\n")
+
+
+def _write_charts(arguments: argparse.Namespace, swept: tuple[Swept, ...], run: study.Run) -> None:
+    kind = chart_builders()["pareto"]
+    view = View(run=run, block=swept[0].ground.block, swept=swept)
+    for x, y in _SHAPES:
+        try:
+            chart = filled(kind, {"x": x, "y": y}, what="chart pareto").build(view)
+        except ChartError as error:
+            sys.stderr.write(f"loopscope: no chart of {y} against {x}: {error}\n")
+            continue
+        for form in _formats(arguments):
+            data = export.export(chart, kind=form, venue=arguments.venue, request=run.request)
+            name = export.file_name(chart, form, arguments.venue)  # pareto-VENUE.pdf, pareto.csv
+            path = arguments.out / name.replace(chart.name, f"{chart.name}-{y}-{x}", 1)
+            path.write_bytes(data)
+            sys.stdout.write(f"{path}\n")
+
+
+def _formats(arguments: argparse.Namespace) -> tuple[export.Kind, ...]:
+    asked = tuple(form.strip() for form in arguments.format.split(","))
+    for form in asked:
+        if form not in export.KINDS:
+            raise OptionError(f"--format {form} was given; choose from {', '.join(export.KINDS)}.")
+    return cast("tuple[export.Kind, ...]", asked)
+
+
+def _say(swept: Sequence[Swept], *, blocks: int, last: bool) -> None:
+    ground = swept[0].ground
+    sys.stdout.write(f"\n{aligned(summary(swept))}\n")
+    sys.stdout.write(f"\n* at {CLOSE.words()}, as mean loops and as a share of full depth's operations.\n{EQUAL_TERMS}\n")
+    if blocks > 1:
+        sys.stdout.write(f"{'' if last else f'Block {ground.name} has exits and no quality. '}{LAST_BLOCK}\n")
+    for one in swept:
+        words = floor_words(one.rule, one.floor, ground.provenance.dtype)
+        if words:
+            sys.stderr.write(f"loopscope: {words}\n")
+
+
+def _calibrate(
+    rules: Sequence[ExitRule],
+    runs: Sequence[study.Trajectory],
+    held: Sequence[study.Trajectory],
+    *,
+    block: int,
+    goal: Goal,
+    flops: study.Flops | None,
+) -> None:
+    found = [reach(rule, runs, block, goal=goal, held_out=held, flops=flops) for rule in rules]
+    sys.stdout.write(f"\nCalibrated to {goal.words()}:\n{aligned(reached_rows(found))}\n")
+    for one in found:
+        if one.calibration is None:
+            sys.stdout.write(f"{one.rule.name} has no threshold that meets it.\n")

@@ -1,0 +1,90 @@
+"""A text run in windows, one run folder each, so that an interrupted pass goes on where it was."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from analysis import study
+from app.options import OptionError
+from app.progress import ProgressBar
+
+_INDEX = "request.json"
+
+
+def windows(ids: tuple[int, ...], *, tokens: int, length: int) -> tuple[study.Prompt, ...]:
+    """The first ``tokens`` ids of a text in prompts of ``length``; a rest of one token has no next one and is dropped.
+
+    Raises OptionError when the text is shorter than two tokens.
+    """
+    used = ids[:tokens]
+    parts = [used[at : at + length] for at in range(0, len(used), length)]
+    kept = tuple(study.Prompt(ids=part) for part in parts if len(part) > 1)
+    if not kept:
+        raise OptionError(f"The text has {len(ids)} tokens; give one of at least 2, and --tokens and --window of at least 2.")
+    return kept
+
+
+def recorded(request: study.Request, folder: Path, *, overwrite: bool) -> Iterator[study.Trajectory]:
+    """Run every prompt of a resolved request, or read it from ``folder`` where an earlier call has left it.
+
+    Each is saved before the next one runs. Raises OptionError when the folder holds the windows of another request,
+    unless it may be overwritten.
+    """
+    _claim(request, folder, overwrite=overwrite)
+    show = ProgressBar(len(request.prompts))
+    try:
+        for number in range(len(request.prompts)):
+            part, one = folder / f"{number:04d}", request.for_prompt(number)
+            found = _there(part, one)
+            if found is None:
+                found = study.run(one, progress=show.prompt(number))
+                _save(found, part)
+            yield from found.trajectories
+    finally:
+        show.close()
+
+
+def done(folder: Path) -> int:
+    """Number of windows that are in the folder."""
+    return len(list(folder.glob("[0-9][0-9][0-9][0-9]*/run.json")))
+
+
+def _claim(request: study.Request, folder: Path, *, overwrite: bool) -> None:
+    index = folder / _INDEX
+    if index.is_file():
+        try:
+            held = json.loads(index.read_text(encoding="utf-8"))["key"]
+        except (ValueError, KeyError, TypeError):
+            held = ""
+        if held == request.key():
+            return
+        if not overwrite:
+            raise OptionError(
+                f"{folder} holds windows of another request (model, text, loops, rules that record more, ...); name another "
+                "--out, give the options of that request to go on with it, or add --overwrite to replace it."
+            )
+        shutil.rmtree(folder)
+    elif folder.exists() and any(folder.iterdir()):
+        raise OptionError(f"{folder} holds files that are no windows of a sweep; name another --out.")
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {"key": request.key(), "request": request.to_json()}
+    index.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _there(part: Path, request: study.Request) -> study.Run | None:
+    """The window as it was saved; None where it is missing, damaged or of another request."""
+    try:
+        found = study.load(part)
+    except study.RunFormatError:
+        return None
+    return found if found.request == request.to_json() else None
+
+
+def _save(run: study.Run, part: Path) -> None:
+    # Beside its place first: an interrupted save leaves no folder that looks like a window.
+    beside = part.with_name(f"new-{part.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    study.save(run, beside)
+    shutil.rmtree(part, ignore_errors=True)
+    beside.rename(part)

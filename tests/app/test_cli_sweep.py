@@ -1,0 +1,225 @@
+"""``loopscope sweep``: table and charts of a text, resumed without running a window twice, refusals in a sentence."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis import study
+from analysis.comparison import EQUAL_TERMS, LAST_BLOCK, compare
+from analysis.exit_rule import exit_rules
+from analysis.goal import Budget, Quality, read_goal
+from analysis.sweep_table import SWEEP_HEADER
+from app import cli
+from tests.toys import toy_trajectory
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*words: object) -> tuple[int, str, str]:
+        code = cli.main(["sweep", *map(str, words)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("The old king opened the little door, and there stood a man who said to him, nothing. " * 6)
+    return path
+
+
+class Runs:
+    """Stands for study.run: made-up windows, counted; ``stop_at`` presses Ctrl-C in place of that run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.stop_at = -1
+
+    def __call__(self, request: study.Request, **_: Any) -> study.Run:
+        if self.count == self.stop_at:
+            raise KeyboardInterrupt
+        self.count += 1
+        ids = request.prompts[0].ids
+        assert ids is not None
+        made = toy_trajectory(loops=request.loops[0], tokens=len(ids), seed=sum(ids) % 97)
+        return study.Run(request=request.to_json(), trajectories=(made,))
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    made = Runs()
+    monkeypatch.setattr(study, "run", made)
+    return made
+
+
+SMALL = ("--tokens", 48, "--window", 8, "--loops", 5, "--points", 4, "--format", "csv")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_bundled_demo_for_real(call: Call, text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("--tokens", 60, "--window", 10, "--loops", 4, "--points", 4, "--rules", "kl,step_norm,fixed_k", "--out", out)
+    code, said, _ = call("--text", text, *options)
+    assert code == 0
+    assert EQUAL_TERMS in said
+    assert LAST_BLOCK in said
+    found = rows(out / "sweep.csv")
+    assert tuple(found[0]) == SWEEP_HEADER
+    assert {row["rule"] for row in found} == {"kl", "step_norm", "fixed_k"}
+    assert all(row["lens"] == "coda" and row["prompts"] == "6" and row["tokens"] == "54" for row in found)
+    strict = [row for row in found if row["origin"] == "swept" and row["mean_loops"] == "4.0"]
+    assert {row["rule"] for row in strict} >= {"kl", "step_norm"}
+    by_rule = {row["rule"]: float(row["flops"]) for row in strict}
+    assert by_rule["kl"] > by_rule["step_norm"] == 1.0  # a readout after every loop is paid
+    assert len(list(out.glob("pareto-*-icml2024.svg"))) == 3
+    for shape in ("cross_entropy-mean_loops", "agreement-mean_loops", "cross_entropy-flops"):
+        assert (out / f"pareto-{shape}-icml2024.pdf").read_bytes().startswith(b"%PDF")
+        assert any(row["rule"] == "fixed_k" for row in rows(out / f"pareto-{shape}.csv") if "rule" in row)
+
+
+def test_the_table_reads_back_exactly(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert call("--text", text, *SMALL, "--rules", "kl,entropy,step_norm", "--out", out)[0] == 0
+    windows = [study.load(part).trajectories[0] for part in sorted((out / "parts").glob("0*"))]
+    assert len(windows) == runs.count == 6
+    flops = study.card("demo").flops
+    for row in rows(out / "sweep.csv"):
+        again = compare(exit_rules()[row["rule"]](**{"threshold": float(row["threshold"])}), windows, 2, flops=flops)
+        for name in ("mean_loops", "cross_entropy", "agreement", "divergence", "flops", "never"):
+            assert float(row[name]) == pytest.approx(getattr(again, name), rel=1e-12), (row["rule"], name)
+        assert row["premature"] == "" or 0 <= float(row["premature"]) <= 1
+        assert float(row["gap_lower"]) <= float(row["gap"]) <= float(row["gap_upper"])
+        assert (row["cross_entropy_lower"] == "") == (row["origin"] == "given")
+    counts = rows(out / "histogram.csv")
+    assert sum(int(row["tokens"]) for row in counts if row["rule"] == "kl") == 6 * 7
+
+
+def test_an_interrupted_sweep_goes_on_and_runs_nothing_twice(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    options = ("--text", text, *SMALL, "--rules", "step_norm", "--out", tmp_path / "out")
+    runs.stop_at = 4
+    code, out, error = call(*options)
+    assert (code, out) == (130, "")
+    assert "kept 4 windows" in error
+    runs.stop_at = -1
+    assert call(*options)[0] == 0
+    assert runs.count == 6
+    whole = (tmp_path / "out" / "sweep.csv").read_bytes()
+    assert call(*options)[0] == 0
+    assert runs.count == 6  # all are there
+    assert (tmp_path / "out" / "sweep.csv").read_bytes() == whole
+    assert call("--text", text, *SMALL, "--rules", "kl", "--points", 3, "--out", tmp_path / "out")[0] == 0
+    assert runs.count == 6  # other rules and points need no other run
+    damaged = tmp_path / "out" / "parts" / "0002" / "prompt-0000.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    assert call(*options)[0] == 0
+    assert runs.count == 7
+    assert (tmp_path / "out" / "sweep.csv").read_bytes() == whole
+
+
+def test_windows_of_another_request_are_not_mixed(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    out = ("--rules", "step_norm", "--out", tmp_path / "out")
+    assert call("--text", text, *SMALL, *out)[0] == 0
+    code, _, error = call("--text", text, *SMALL, "--seed", 1, *out)
+    assert code == 2
+    assert "another request" in error
+    assert runs.count == 6
+    assert call("--text", text, *SMALL, "--seed", 1, "--overwrite", *out)[0] == 0
+    assert runs.count == 12
+
+
+def test_a_folder_with_other_files_is_left_alone(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "parts").mkdir(parents=True)
+    (tmp_path / "out" / "parts" / "thesis.txt").write_text("mine")
+    code, _, error = call("--text", text, *SMALL, "--overwrite", "--out", tmp_path / "out")
+    assert code == 2
+    assert "no windows" in error
+    assert (tmp_path / "out" / "parts" / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("goal", "kind"), [("quality=0.01", Quality), ("budget=3", Budget)])
+def test_a_threshold_is_found_on_one_text_and_reported_on_another(
+    call: Call, runs: Runs, text: Path, tmp_path: Path, goal: str, kind: type
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("Once upon a time a fox went into the wood and found there a house of stone and glass. " * 6)
+    words = ("--calibrate", goal, "--held-out", other, "--rules", "step_norm,top_probability", "--out", tmp_path / "out")
+    code, out, _ = call("--text", text, *SMALL, *words)
+    assert code == 0
+    assert runs.count == 12
+    assert isinstance(read_goal(goal), kind)
+    table = out[out.index("Calibrated") :].splitlines()
+    assert table[0] == f"Calibrated to {read_goal(goal).words()}:"
+    for line in table[2:4]:
+        assert line.split()[-1] in ("yes", "no")
+        assert (float(line.split()[2]) <= 3) or kind is Quality
+
+
+def test_the_goal_is_met_with_the_fewest_or_the_most_loops() -> None:
+    from analysis.goal import reach
+
+    windows = [toy_trajectory(loops=6, tokens=9, seed=seed) for seed in range(6)]
+    rule = exit_rules()["fixed_k"]()
+    budget = reach(rule, windows, 2, goal=Budget(3.5)).calibration
+    assert budget is not None
+    assert budget.mean_loops == 3
+    losses = [compare(exit_rules()["fixed_k"](**{"threshold": float(k)}), windows, 2).cross_entropy for k in range(1, 7)]
+    share = 0.002
+    first = 1 + next(k for k, loss in enumerate(losses) if loss <= losses[-1] * (1 + share))
+    quality = reach(rule, windows, 2, goal=Quality(share)).calibration
+    assert quality is not None
+    assert quality.mean_loops == first
+    late = exit_rules()["fixed_k"](**{"minimum_loops": 3})
+    assert reach(late, windows, 2, goal=Budget(2.0)).calibration is None
+    assert reach(rule, windows, 0, goal=Quality(0.1)).calibration is None  # no quality on an inner block
+
+
+def test_an_inner_block_has_exits_and_no_quality(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    code, out, error = call("--text", text, *SMALL, "--looped-block", 0, "--rules", "step_norm", "--out", tmp_path / "out")
+    assert code == 0
+    assert "no quality" in out
+    assert "no chart of cross_entropy" in error
+    found = rows(tmp_path / "out" / "sweep.csv")
+    assert all(row["cross_entropy"] == row["gap"] == "" and np.isfinite(float(row["flops"])) for row in found)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--live",), "post hoc only"),
+        (("--looped-block", 7), "blocks 0 to 2"),
+        (("--rules", "nothing"), "choose from"),
+        (("--rules", "learned_gate"), "None of the rules"),
+        (("--calibrate", "speed=3"), "quality=SHARE"),
+        (("--calibrate", "budget=zero"), "quality=SHARE"),
+        (("--held-out", "x.txt"), "--calibrate"),
+        (("--tokens", 1), "at least 2"),
+        (("--window", 1), "at least 2"),
+        (("--format", "docx"), "choose from pdf"),
+    ],
+)
+def test_refusals_are_one_sentence(
+    call: Call, runs: Runs, text: Path, tmp_path: Path, words: tuple[Any, ...], sentence: str
+) -> None:
+    code, _, error = call("--text", text, *SMALL, *words, "--out", tmp_path / "out")
+    assert code == 2
+    assert sentence in error
+    assert error.count("Traceback") == 0
+
+
+def test_a_rule_that_the_model_cannot_answer_is_left_out_and_named(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    code, _, error = call("--text", text, *SMALL, "--rules", "learned_gate,kl", "--out", tmp_path / "out")
+    assert code == 0
+    assert "learned_gate is left out" in error
+    assert {row["rule"] for row in rows(tmp_path / "out" / "sweep.csv")} == {"kl"}
