@@ -17,8 +17,9 @@ class AccelerationOverPeakExit(RuleBase):
     """Stops at the second loop in a row with a^(k) / max(a^(2), ..., a^(k)) < threshold, a^(k) = ||step k - step k-1||_2.
 
     Each token is its own yardstick, so one threshold serves tokens and models of any scale. The peak is that *so far*:
-    one taken over all loops would look ahead. A form of arXiv 2509.23314, equation 5; no default is published; this
-    one makes the bundled demo spend as many loops as the KL rule does at 5e-4 (`python -m analysis.calibrate`).
+    one taken over all loops would look ahead. It is often a^(2), which contains the step away from the initial state.
+    A form of arXiv 2509.23314, equation 5; no default is published; this one makes the bundled demo spend as many
+    loops as the KL rule does at 5e-4 (`python -m analysis.calibrate`).
     """
 
     name: ClassVar[str] = "acceleration_over_peak"

@@ -23,7 +23,7 @@ class AdaptedAccelerationExit(RuleBase):
     """
 
     name: ClassVar[str] = "adapted_acceleration"
-    title: ClassVar[str] = "acceleration from adapted input"
+    title: ClassVar[str] = "adapted acceleration"
     formula: ClassVar[str] = "‖(x⁽ᵏ⁾ − u⁽ᵏ⁾) − (x⁽ᵏ⁻¹⁾ − u⁽ᵏ⁻¹⁾)‖ < τ, twice in a row"
     source: ClassVar[str] = "code of arXiv 2509.23314, not the paper"
     family: ClassVar[Family] = "acceleration"

@@ -19,7 +19,7 @@ class TopMarginExit(RuleBase):
     """
 
     name: ClassVar[str] = "top_margin"
-    title: ClassVar[str] = "margin of the first over the second"
+    title: ClassVar[str] = "margin of the first"
     formula: ClassVar[str] = "pₖ(1st) − pₖ(2nd) ≥ τ"
     source: ClassVar[str] = "arXiv 2207.07061"
     family: ClassVar[Family] = "confidence"
