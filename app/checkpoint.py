@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import streamlit as st
 
 from analysis import study
-from app import access, cache, wanted
+from app import access, cache, chosen, upload
 from app import job as jobs
 from app.card import card_rows
 from app.markdown import literal
 
 _POLL_SECONDS = 0.5
-_MIB = 2**20
 _CARD = """
 <style>
 .stHtml .loopscope-card { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1rem; font-size: 0.875rem; }
@@ -27,10 +26,14 @@ _CARD = """
 
 @dataclass(frozen=True)
 class Place:
-    """Where on the page things about the checkpoint go, once they are known: the card beside the upload, progress below."""
+    """Where on the page things about the checkpoint go, once they are known: the card beside the upload, progress below.
+
+    ``upload`` is within the form for uploads, which covers the rest of the sidebar while it is open.
+    """
 
     card: Any
     progress: Any
+    upload: Any
 
 
 def field(first: study.Request) -> Place:
@@ -41,34 +44,36 @@ def field(first: study.Request) -> Place:
         st.container(),
     )
     with tools:
-        place = Place(card=st.container(width="content"), progress=progress)
-        with st.popover("Upload", icon=":material/upload:", type="tertiary", key="upload"):
-            _upload()
+        card = st.container(width="content")
+        with st.popover("Upload checkpoint", icon=":material/upload:", type="tertiary", key="upload"):
+            trouble = upload.form()
     with named:  # after the upload, which chooses itself
         _choice(first)
         path_note()
-    return place
+    return Place(card=card, progress=progress, upload=trouble)
 
 
 def _choice(first: study.Request) -> None:
-    steps = {name: name.replace("demo@", "Demo, training step ") for name in study.checkpoints()}
-    others = [name for name in wanted.other_checkpoints() if name not in steps and name not in steps.values()]
-    names = [*steps, *others]
-
-    def words(name: str) -> str:
-        return steps.get(name, name)  # these words go into the link
-
+    """The list, and a field of its own for a path: a list that takes new words empties while one types over its choice."""
+    chosen.seed(first.checkpoint)
+    choices = chosen.choices()
     st.selectbox(
         "Checkpoint",
-        names,
-        index=names.index(first.checkpoint),
-        format_func=words,
-        accept_new_options=True,
+        list(choices),
+        format_func=choices.__getitem__,
         key="checkpoint",
-        bind="query-params",
-        placeholder="A demo step, or a path",
-        help="A step of the bundled demo's training, or type the path of a checkpoint on the machine that serves this page.",
+        persist_state="session",
+        help="A step of the bundled demo's training, an upload, or a path on the machine that serves this page.",
     )
+    if chosen.by_path():
+        st.text_input(
+            "Path of a checkpoint",
+            key="checkpoint_path",
+            persist_state="session",
+            placeholder="~/models/mine",
+            help="A folder with weights and config.json, or a weights file.",
+        )
+    chosen.keep(first.checkpoint)
 
 
 def path_note() -> None:
@@ -76,36 +81,6 @@ def path_note() -> None:
     said, more = access.paths_words()
     if said:
         st.caption(literal(said), help=more)
-
-
-def _upload() -> None:
-    """A folder or its files, kept until the browser leaves; what is wrong with them stands beside them."""
-    kind = st.segmented_control(
-        "What to upload",
-        ["folder", "files"],
-        default="folder",
-        required=True,
-        format_func=str.capitalize,
-        key="upload_kind",
-        label_visibility="collapsed",
-    )
-    cap = int(st.get_option("server.maxUploadSize"))
-    label = "Folder of a checkpoint" if kind == "folder" else "Files of a checkpoint"
-    given = cast(
-        "Sequence[Any]",
-        st.file_uploader(label, accept_multiple_files="directory" if kind == "folder" else True, key=f"upload_{kind}"),
-    )
-    st.caption(
-        f"Up to {cap} MiB together: weights with config.json, and tokenizer.json where there is one. Kept in a private folder, "
-        "removed when this tab closes. For larger ones type a path."
-    )
-    if not given:
-        return
-    files: list[tuple[str, BinaryIO]] = [(file.name, file) for file in given]
-    try:
-        wanted.choose_upload(cache.upload(tuple(file.file_id for file in given), files, limit=cap * _MIB))
-    except study.KNOWN_ERRORS as error:
-        st.error(literal(str(error)))
 
 
 def named_block() -> None:
@@ -146,6 +121,13 @@ def _listed(rows: Sequence[tuple[str, str]]) -> str:
     return f'<dl class="loopscope-card">{lines}</dl>'
 
 
+def refused(problem: str, place: Place) -> None:
+    """Say beside an upload that it is no checkpoint."""
+    if problem and chosen.by_upload():
+        with place.upload:
+            st.error(literal(problem))
+
+
 def progress(job: jobs.Job[study.Card], place: Place) -> None:
     """How far the reading of a card is, in its place."""
     with place.progress:
@@ -156,5 +138,5 @@ def progress(job: jobs.Job[study.Card], place: Place) -> None:
 def _progress(job: jobs.Job[study.Card]) -> None:
     if job.over:
         st.rerun()
-    name = wanted.checkpoint()
+    name = chosen.name()
     st.progress(job.fraction, text=literal(f"{job.stage.capitalize()} {name}"))

@@ -7,7 +7,7 @@ import streamlit as st
 
 from analysis import study
 from analysis.prompts import PromptError
-from app import cache, checkpoint, fields, wanted
+from app import cache, checkpoint, fields, suggested, wanted
 from app import job as jobs
 from app.markdown import literal
 
@@ -56,6 +56,7 @@ def run_settings() -> Settings:
         checkpoint.path_note()
         return Settings()
     first = study.bundled_request()
+    suggested.place()
     trouble = _prompt(first)
     below = checkpoint.field(first)
     left, right = st.columns(2)
@@ -71,12 +72,15 @@ def run_settings() -> Settings:
         st.number_input("Seed", value=first.seed, min_value=0, step=1, key="seed", bind="query-params", help="Keys the noise.")
     with st.expander("Initial state, lenses, more", key="more", on_change="rerun") as more:
         _more(opened=bool(more.open))
-    return _described(trouble, below)
+    return _described(trouble, first, below)
 
 
-def _described(trouble: str, below: checkpoint.Place) -> Settings:
+def _described(trouble: str, first: study.Request, below: checkpoint.Place) -> Settings:
     """What the widgets describe, with the checkpoint's card put into its place."""
     reading = wanted.read_card()
+    if suggested.suggest(reading.card, first):
+        st.rerun()
+    checkpoint.refused(reading.problem, below)
     if reading.job is not None:
         checkpoint.progress(reading.job, below)
         return Settings(complete=False)

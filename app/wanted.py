@@ -11,7 +11,7 @@ import streamlit as st
 
 from analysis import study
 from analysis.prompts import parse_ids, read_prompts
-from app import cache, reading, state
+from app import cache, chosen, reading, state
 from app import job as jobs
 
 Source = Literal["type", "ids", "upload", "folder"]
@@ -49,7 +49,7 @@ def request() -> study.Request:
     kind = cast("study.InitialKind", get("start", "trained"))
     return study.resolve(
         study.Request(
-            checkpoint=checkpoint(),
+            checkpoint=chosen.name(),
             prompts=_prompts(),
             loops=reading.loops(str(get("loops", ""))),
             initial_state=study.InitialState(
@@ -74,7 +74,12 @@ def _start_file() -> str:
     if not file:
         raise study.RequestError("No file was named for the initial state; give the path of a .npz file.")
     study.check_allowed(Path(file))
-    return file
+    try:
+        return str(Path(file).expanduser())
+    except RuntimeError as error:
+        raise study.RequestError(
+            f"The path {file!r} begins with a home folder that is not here; give the whole path."
+        ) from error
 
 
 # Prompts -----------------------------------------------------------------------------------------------------------
@@ -154,33 +159,17 @@ def prompt_file() -> tuple[str, tuple[study.Prompt, ...], str] | None:
 # Checkpoint --------------------------------------------------------------------------------------------------------
 
 
-def checkpoint() -> str:
-    """Name or path of the checkpoint, as it was chosen or typed."""
-    return str(state.get("checkpoint") or "").strip()
-
-
 def named_block() -> study.NamedBlock | None:
     """The looped block of a transformers model as the reader named it, None where nothing was named."""
     block, count, norm, head = (str(state.get(f"named_{part}") or "").strip() for part in ("block", "count", "norm", "head"))
     return study.NamedBlock(block, count=count, norm=norm, head=head) if block else None
 
 
-def choose_upload(upload: study.Upload) -> None:
-    """Make an upload the chosen checkpoint, once; the reader may choose another one afterwards."""
-    if state.get("_upload") != upload.name:
-        state.put("_upload", upload.name)
-        state.put("checkpoint", upload.name)
-
-
-def other_checkpoints() -> tuple[str, ...]:
-    """What this session has uploaded, and what stands in the field or comes with a link, as words of the field."""
-    names = (str(state.get("_upload") or ""), checkpoint() or st.query_params.get("checkpoint", ""))
-    return tuple(name for name in dict.fromkeys(names) if name)
-
-
 def read_card() -> Reading:
     """The card of the chosen checkpoint. A large one is read in a thread, as its files are hashed for its digest."""
-    what = checkpoint(), named_block()
+    what = chosen.name(), named_block()
+    if not what[0]:
+        return Reading(problem="No checkpoint was named; type the path of a folder or of a weights file.")
     held: tuple[_Named, study.Card] | None = state.get("_card")
     if held is not None and held[0] == what:
         return Reading(card=held[1])
@@ -189,7 +178,7 @@ def read_card() -> Reading:
         return Reading(job=job)
     state.put("_reading", None)
     if job.result is None:
-        return Reading(problem=job.problem)
+        return Reading(problem=chosen.spoken(job.problem))
     state.put("_card", (what, job.result))
     return Reading(card=job.result)
 

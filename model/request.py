@@ -181,7 +181,6 @@ class Request:
 def loops_per_block(asked: tuple[int, ...], blocks: int) -> tuple[int, ...]:
     """One number of loops per block. Raises RequestError when the numbers given are neither one nor one per block."""
     if len(asked) not in (1, blocks):
-        raise RequestError(
-            f"{len(asked)} numbers of loops were given; the model has {blocks} looped blocks: give 1 or {blocks}."
-        )
+        has = "one looped block: give one number" if blocks == 1 else f"{blocks} looped blocks: give 1 or {blocks}"
+        raise RequestError(f"{len(asked)} numbers of loops were given; the model has {has}.")
     return asked * blocks if len(asked) == 1 else asked

@@ -5,16 +5,18 @@
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analysis import study
-from app import access, cache
+from app import access, cache, suggested
 from tests.app import pages
 
-PLAIN = Path(__file__).resolve().parents[1] / "data" / "latent_ttc-plain"
+DATA = Path(__file__).resolve().parents[1] / "data"
+PLAIN = DATA / "latent_ttc-plain"
 
 
 def silent(stage: str, fraction: float) -> None:
@@ -111,6 +113,85 @@ def test_a_link_to_a_slow_checkpoint_waits_for_it_and_then_runs(
     pages.finished(pages.read(page))
     assert [request.loops for request in toy_runs] == [(3,)]
     assert page.session_state["_shown"].request == toy_runs[0]
+
+
+# Links and suggestions ---------------------------------------------------------------------------------------------
+
+
+def test_links_of_the_field_that_took_paths_too_still_choose_their_step(toy_runs: list[study.Request]) -> None:
+    first = study.checkpoints()[0]
+    page = pages.finished(pages.opened(checkpoint=first.replace("demo@", "Demo, training step ")))
+    assert [request.checkpoint for request in toy_runs] == [first]
+    assert page.selectbox(key="checkpoint").value == first
+    assert page.query_params["checkpoint"] == first
+    assert not page.error
+    page.selectbox(key="checkpoint").set_value("path").run()
+    assert "type the path" in pages.errors(page)
+    page.selectbox(key="checkpoint").set_value(study.checkpoints()[-1]).run()
+    assert "checkpoint" not in page.query_params
+
+
+def test_untouched_fields_follow_another_checkpoint_and_the_link_says_so(toy_runs: list[study.Request]) -> None:
+    page = pages.named(pages.opened(), PLAIN)
+    default, text = study.bundled_request().prompts[0].text or "", page.text_area(key="prompt").value or ""
+    assert not page.error
+    assert 50 < len(text) <= 64
+    assert default.startswith(text)
+    assert page.text_input(key="loops").value == "30"
+    pages.pressed_run(page)
+    link = {name: page.query_params[name] for name in ("checkpoint", "prompt", "loops")}
+    other = pages.finished(pages.read(pages.opened(**link)))
+    assert other.session_state["_shown"].request == toy_runs[0]
+    pages.named(page, study.checkpoints()[-1])
+    assert (page.text_area(key="prompt").value, page.text_input(key="loops").value) == (default, "16")
+
+
+def test_what_was_typed_or_came_with_a_link_stays(toy_runs: list[study.Request]) -> None:
+    page = pages.opened()
+    page.text_area(key="prompt").set_value("My own words")
+    page.text_input(key="loops").set_value("5").run()
+    pages.named(page, PLAIN)
+    assert (page.text_area(key="prompt").value, page.text_input(key="loops").value) == ("My own words", "5")
+    page = pages.finished(pages.read(pages.opened(checkpoint=str(DATA / "nanoloop-real"))))
+    assert page.text_input(key="loops").value == "16"
+    assert [request.loops for request in toy_runs] == [(16,)]
+
+
+@pytest.mark.parametrize(
+    ("trained", "config", "said"),
+    [(4.0, (4,), "8"), (32.0, (32,), "32"), (0.2, None, "1"), (None, (6, 6), "6"), (None, (4, 90), "4, 32"), (None, None, "")],
+)
+def test_suggested_loops_are_twice_the_trained_ones(trained: float | None, config: tuple[int, ...] | None, said: str) -> None:
+    card = replace(study.card("demo"), loops_trained=trained, config_loops=config)
+    assert suggested.loops(card) == said
+
+
+@pytest.mark.parametrize(("context", "said"), [(3, "One, two; three four,"), (23, "One, two; three four,"), (9, "One, two")])
+def test_a_text_is_cut_between_words_only_where_that_helps(monkeypatch: pytest.MonkeyPatch, context: int, said: str) -> None:
+    def tokenize(name: str, text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        return tuple(range(len(text))), tuple(text)
+
+    monkeypatch.setattr(study, "tokenize", tokenize)
+    assert suggested.beginning("any", "One, two; three four,", context) == said
+
+    def fail(name: str, text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        raise study.CheckpointError("no tokenizer")
+
+    monkeypatch.setattr(study, "tokenize", fail)
+    assert suggested.beginning("any", "One, two", context) == "One, two"
+
+
+# Paths -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_path_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(PLAIN, tmp_path / "mine")
+    page = pages.named(pages.opened(prompt="To be", start="From a file", start_file="~/state.npz"), "~/mine")
+    assert "<dd>316,608</dd>" in pages.card(page)
+    assert str(tmp_path / "state.npz") in pages.errors(page)
+    page.text_input(key="start_file").set_value("~nobody-here/x.npz").run()
+    assert "home folder that is not here" in pages.errors(page)
 
 
 # Paths that are closed ---------------------------------------------------------------------------------------------

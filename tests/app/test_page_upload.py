@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis import study
-from app import access
+from app import access, upload
 from tests.app import pages
 
 PLAIN = Path(__file__).resolve().parents[1] / "data" / "latent_ttc-plain"
@@ -69,6 +69,45 @@ def test_single_files_can_be_uploaded_and_what_is_no_checkpoint_is_said() -> Non
     pages.read(page)
     assert not page.exception
     assert "weights" in pages.errors(page)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([("mine/config.json", 2)], "only mine/config.json arrived"),
+        ([("config.json", 2), ("model.safetensors.index.json", 9)], "A file over the cap of 3 MiB is not sent"),
+        ([("config.json", 2), ("a.safetensors", 2 * 2**20), ("b.bin", 3 * 2**20)], "b.bin: 3.0 MiB) and the cap is 3 MiB"),
+        ([("m/CKPT.PT", 3 * 2**20)], ""),
+    ],
+)
+def test_what_is_refused_before_it_is_kept(files: list[tuple[str, int]], words: str) -> None:
+    said = upload.refusal(files, 3)
+    assert words in said
+    assert bool(said) == bool(words)
+    assert not said or "type a path instead" in said
+
+
+def in_form(page: Any) -> list[str]:
+    """Errors within the form, which covers the others while it is open."""
+    return [error.value.replace("\\", "") for error in page.container(key="upload_trouble").error]
+
+
+def test_a_config_alone_is_no_checkpoint_and_the_chosen_one_stays() -> None:
+    page = pages.opened()
+    page.file_uploader(key="upload_folder").set_value([("mine/config.json", b"{}", "text/json")]).run()
+    assert "holds no weights file" in in_form(page)[0]
+    assert page.selectbox(key="checkpoint").value == study.checkpoints()[-1]
+    assert not page.button(key="run").disabled
+
+
+def test_what_is_wrong_with_an_upload_stands_in_its_form_and_bears_its_name() -> None:
+    page = pages.opened()
+    weights = [(f"mine/{name}.pt", (PLAIN / "ckpt.pt").read_bytes(), "application/octet-stream") for name in "ab"]
+    page.file_uploader(key="upload_folder").set_value(weights).run()
+    pages.read(page)
+    assert len(page.error) == 2
+    assert in_form(page)[0] == page.error[-1].value.replace("\\", "")
+    assert in_form(page)[0].startswith("The upload 'mine' holds 2 files that may be the weights")
 
 
 def test_a_server_without_paths_takes_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
