@@ -105,8 +105,9 @@ def gather(
             )
         wanted = [i for i, p in enumerate(trace.positions) if (positions is None or p in positions) and p not in dropped]
         for i in wanted:
-            count = len(trace.loop_index)
-            rows.append((trace.states[:, i], np.full(count, trace.positions[i]), np.full(count, g), trace.loop_index))
+            ran = trace.loop_index <= trace.loops_run[trace.positions[i]]  # a live run leaves the rest undone
+            count = int(ran.sum())
+            rows.append((trace.states[ran, i], np.full(count, trace.positions[i]), np.full(count, g), trace.loop_index[ran]))
     if dropped:
         listed = ", ".join(f"#{p}" for p in sorted(dropped))
         left.append(f"{len(dropped)} token{'s' if len(dropped) > 1 else ''} left out ({listed})")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from model.capture.quantities import ADAPTED_INPUT, chosen_readouts
 from model.capture.trajectory import Run, Trajectory
 from model.decoding import Decoding, Exit
 from model.live_pass import Halted, LivePass, Ran
@@ -92,7 +91,6 @@ class _Writer:
             there.loops,
             capacity=self._goal,
             exit_=exit_,
-            kinds=chosen_readouts(request.quantities, also=(ADAPTED_INPUT,)),
             cancel=cancel,
         )
 

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from model.capture.readout import ReadoutClass
-from model.capture.trajectory import BlockTrace
+from model.capture.adapted import BLOCK_LENS, AdaptedSteps, inputs_watched
+from model.capture.quantities import ADAPTED_INPUT, chosen_readouts
+from model.capture.trajectory import BlockTrace, ReadoutKey
 from model.checkpoint import Loaded
 from model.decoding import Exit
 from model.live_readout import LiveReader
@@ -44,11 +45,11 @@ class LivePass:
         *,
         capacity: int,
         exit_: Exit | None,
-        kinds: Sequence[ReadoutClass],
         cancel: Callable[[], bool],
     ) -> None:
         self._network, self._loops, self._leaves = loaded.network, loops, None if exit_ is None else exit_.leaves
-        self._kinds, self._cancel = kinds, cancel
+        self._kinds, self._cancel = chosen_readouts(request.quantities, also=(ADAPTED_INPUT,)), cancel
+        self._adapted, self._steps = ADAPTED_INPUT in request.quantities, list[AdaptedSteps]()
         self._memory = self._network.remember(capacity, loops=loops)
         self.starts = InitialStates(loaded, request, tokens=capacity)
         self._reader = LiveReader(self._network, self._memory, request.lenses)
@@ -64,16 +65,27 @@ class LivePass:
     def _running(self, tokens: int, *, decides: bool) -> list[Running]:
         made: list[Running] = []
         for index, (spec, loops) in enumerate(zip(self._network.blocks, self._loops, strict=True)):
-            offered = self._reader.offered(index, loops) if decides else {}
+            offered = self._offered(index, loops) if decides else {}
 
-            def read(key: tuple[str, str], index: int = index, arrays: dict[tuple[str, str], np.ndarray] = offered) -> None:
-                self._reader.fill(index, key, arrays[key])
+            def read(key: ReadoutKey, index: int = index, arrays: dict[ReadoutKey, np.ndarray] = offered) -> None:
+                if key[0] == BLOCK_LENS:
+                    arrays[key][:] = self._steps[index].readouts()[key]
+                else:
+                    self._reader.fill(index, key, arrays[key])
 
             width = self._network.state_width
             made.append(
                 Running(index, spec.name, spec.layers, loops=loops, tokens=tokens, width=width, readouts=offered, read=read)
             )
         return made
+
+    def _offered(self, index: int, loops: int) -> dict[ReadoutKey, np.ndarray]:
+        """Arrays of one token for everything that a rule can ask for."""
+        measured = self._watched(loops, 1).readouts() if self._adapted else {}
+        return self._reader.offered(index, loops) | measured
+
+    def _watched(self, loops: int, tokens: int) -> AdaptedSteps:
+        return AdaptedSteps(loops=loops, tokens=tokens, device=next(self._network.parameters()).device)
 
     def step(self, token: int) -> Float64[np.ndarray, " vocabulary"]:
         """Run one token; logits of the next. ``close`` must follow. Raises Halted when the run is stopped on the way."""
@@ -87,6 +99,7 @@ class LivePass:
         began, first = time.perf_counter(), self._memory.length
         self._present, earlier = running, [tuple(running[:g]) for g in range(len(running))]
         self._reader.begin(ids)
+        self._steps = [self._watched(loops, len(ids)) for loops in self._loops] if self._adapted else []
 
         def start(block: int, entry: Tensor) -> Tensor:
             return self.starts(block, entry, first=first)
@@ -98,14 +111,22 @@ class LivePass:
             if self._cancel():
                 raise Halted
             self._reader.iterates[block].append(state)
+            if self._steps:
+                self._steps[block].end(loop, state[0])
             running[block].add(_numpy(state[0]), handed=running[block - 1].last if block and loop == 1 else None)
             if leaves is None or loop == self._loops[block]:
                 return False
             return leaves(Moment(first, loop, running[block], earlier[block]))
 
-        logits = self._network.extend(
-            self._reader.ids[None], loops=self._loops, initial_state=start, memory=self._memory, stops=stops, observe=observe
-        )
+        with inputs_watched(self._network.bodies, self._steps):
+            logits = self._network.extend(
+                self._reader.ids[None],
+                loops=self._loops,
+                initial_state=start,
+                memory=self._memory,
+                stops=stops,
+                observe=observe,
+            )
         last = logits[0, -1].double().cpu().numpy()
         self._seconds[first : first + len(ids)] = (time.perf_counter() - began) / len(ids)
         return last
@@ -115,6 +136,8 @@ class LivePass:
         first = self._memory.length
         for index, (record, block) in enumerate(zip(self._records, self._present, strict=True)):
             readouts = self._reader.recorded(index, self._loops[index], following, self._kinds)
+            if self._steps:
+                readouts |= {key: array[: block.loop] for key, array in self._steps[index].readouts().items()}
             record.take(block, first, readouts)
         self._memory.advance(len(following))
 

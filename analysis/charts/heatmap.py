@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 
 from analysis import steps
 from analysis.caption import counted, joined, nonfinite_words, source_words
@@ -91,7 +91,10 @@ class _Grid:
 
 
 def _distances(trace: BlockTrace) -> _Grid:
-    """||x^(k) - x^(K)|| of the stored iterates with k >= 1; NaN at k = K, where it would be 0 by definition."""
+    """||x^(k) - x^(K)|| of the stored iterates with k >= 1; NaN at k = K, where it would be 0 by definition.
+
+    K is the last loop that a token ran: in a live run each has its own, and none where that state is not stored.
+    """
     if not trace.states.size:
         raise ChartError(
             "The distance to the last iterate needs stored states and this run recorded statistics only; run again with "
@@ -99,8 +102,8 @@ def _distances(trace: BlockTrace) -> _Grid:
         )
     stored = trace.loop_index >= 1
     with np.errstate(invalid="ignore"):
-        values = steps.norms(trace.states[stored].astype(np.float64) - trace.states[-1].astype(np.float64))
-    values[-1] = np.nan
+        values = steps.norms(trace.states[stored].astype(np.float64) - _last(trace).astype(np.float64))
+    values[trace.loop_index[stored][:, None] == trace.loops_run[trace.positions]] = np.nan
     thinned = " Only loops whose state is stored have a row." if stored.sum() < trace.loops else ""
     return _Grid(
         name=DISTANCE,
@@ -113,6 +116,14 @@ def _distances(trace: BlockTrace) -> _Grid:
         nothing=f"The distance to the last iterate needs at least 2 loops and a finite last state; block {trace.name} "
         f"ran {counted(trace.loops, 'loop')}. Run again with more loops, or choose step_norm.",
     )
+
+
+def _last(trace: BlockTrace) -> Float32[np.ndarray, "tokens width"]:
+    """Each token's state after the last loop that it ran; NaN where that one is not stored."""
+    ran = trace.loops_run[trace.positions]
+    row = np.searchsorted(trace.loop_index, ran)
+    found = trace.states[row, np.arange(len(ran))]
+    return np.where((trace.loop_index[row] == ran)[:, None], found, np.float32(np.nan))
 
 
 def _values(statistic: Statistic, view: View) -> _Grid:
