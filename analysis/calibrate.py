@@ -8,80 +8,24 @@ comparable at equal loops, never at equal threshold.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
-
-import numpy as np
-from jaxtyping import Float64
 
 from analysis import study
-from analysis.exit_rule import NEVER, ExitRule, default_lens, default_rules, exit_rules, exits, rule_scores
+from analysis.comparison import Compared, ComparisonError, compare
+from analysis.exit_rule import ExitRule, default_rules, exit_rules
+from analysis.goal import Near, reach
 from model.capture.trajectory import Trajectory
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """A chosen threshold and what it gives on the calibration text.
-
-    Attributes:
-        cross_entropy: nats per token when every token exits where the rule fires, full depth where it never does.
-        full_depth: nats per token after all loops. mean_loops: loops per token, K where the rule never fires.
-    """
-
-    rule: ExitRule
-    cross_entropy: float
-    full_depth: float
-    mean_loops: float
-    never: float
-
-
-def at_exit(rule: ExitRule, trajectories: Sequence[Trajectory], block: int) -> Calibration:
-    """What a rule with its present threshold gives, post hoc, over every token that has a next one.
-
-    The readout is the coda's where it was recorded, else the logit lens'. Post hoc: later tokens still see
-    full-depth states of earlier ones.
-    """
-    losses: list[Float64[np.ndarray, " tokens"]] = []
-    full: list[Float64[np.ndarray, " tokens"]] = []
-    loops: list[Float64[np.ndarray, " tokens"]] = []
-    never: list[Float64[np.ndarray, " tokens"]] = []
-    for trajectory in trajectories:
-        trace = trajectory.blocks[block]
-        lens = default_lens(trajectory, block, "log_probability_next")
-        log_p = trace.readouts[lens, "log_probability_next"].astype(np.float64)
-        found = exits(rule, trajectory, block)
-        exit_loop = np.where(found.loop == NEVER, trace.loops, found.loop)
-        scored = ~np.isnan(log_p[-1])
-        losses.append(-log_p[exit_loop - 1, np.arange(trajectory.tokens)][scored])
-        full.append(-log_p[-1][scored])
-        loops.append(exit_loop[scored].astype(np.float64))
-        never.append((found.loop == NEVER)[scored].astype(np.float64))
-    parts = [float(np.concatenate(part).mean()) for part in (losses, full, loops, never)]
-    return Calibration(rule, parts[0], parts[1], parts[2], parts[3])
-
-
-def calibrate(rule: ExitRule, trajectories: Sequence[Trajectory], block: int, *, mean_loops: float) -> Calibration:
+def calibrate(rule: ExitRule, trajectories: Sequence[Trajectory], block: int, *, mean_loops: float) -> Compared:
     """The threshold, among 400 quantiles of the rule's own scores, whose mean loops come closest to a budget.
 
-    Mean loops never rise as the threshold gets looser, so the search is a bisection.
+    Raises ComparisonError when the rule is undefined on every token.
     """
-    scores = np.concatenate([rule_scores(rule, trajectory, block).ravel() for trajectory in trajectories])
-    candidates = np.unique(np.nanquantile(scores, np.linspace(0, 1, 400)))
-    strict_first = candidates if rule.stops in ("<", "<=") else candidates[::-1]
-    tried: dict[int, Calibration] = {}
-
-    def at(index: int) -> Calibration:
-        if index not in tried:
-            changed = cast("ExitRule", replace(cast("Any", rule), threshold=float(strict_first[index])))
-            tried[index] = at_exit(changed, trajectories, block)
-        return tried[index]
-
-    low, high = 0, len(strict_first) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if at(middle).mean_loops > mean_loops else (low, middle)
-    return min((at(low), at(high)), key=lambda found: abs(found.mean_loops - mean_loops))
+    found = reach(rule, trajectories, block, goal=Near(mean_loops)).calibration
+    if found is None:
+        raise ComparisonError(f"{rule.title} is undefined on every token of the text; give more tokens or more loops.")
+    return found
 
 
 def main() -> None:
@@ -103,10 +47,10 @@ def main() -> None:
     )
     trajectories = study.run(request).trajectories
     block = len(trajectories[0].blocks) - 1
-    budget = at_exit(exit_rules()["kl"](), trajectories, block).mean_loops
+    budget = compare(exit_rules()["kl"](), trajectories, block).mean_loops
     for name in arguments.rules.split(","):
         kind = exit_rules()[name]
-        default = at_exit(kind(), trajectories, block)
+        default = compare(kind(), trajectories, block)
         for label, found in (("default", default), ("calibrated", calibrate(kind(), trajectories, block, mean_loops=budget))):
             sys.stdout.write(
                 f"{name} {label}: threshold {found.rule.threshold:.3g}, {found.mean_loops:.2f} loops, "

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float64
 
 from analysis.candidates import exit_loops, score_quantiles, with_threshold
 from analysis.comparison import Compared, ComparisonError, Ground, compare, ground_of, measured
 from analysis.exit_rule import NEVER, ExitRule, rule_scores
 from model.capture.trajectory import Trajectory
 from model.card import Flops
+
+Means = Float64[np.ndarray, " thresholds"]
+"""One mean per threshold, those with the fewest mean loops first."""
 
 _CANDIDATES = 400
 
@@ -23,6 +27,11 @@ class Quality:
     def met_by(self, found: Compared) -> bool:
         """Whether it is so; an undefined cross-entropy never is."""
         return found.cross_entropy <= found.full_depth * (1 + self.above)
+
+    def choose(self, loops: Means, losses: Means, full: float) -> int | None:
+        """The first of the thresholds, sorted by mean loops, that meets it."""
+        met = np.flatnonzero(losses <= full * (1 + self.above))
+        return int(met[0]) if len(met) else None
 
     def words(self) -> str:
         """For a person."""
@@ -39,12 +48,36 @@ class Budget:
         """Whether it is so."""
         return found.mean_loops <= self.mean_loops
 
+    def choose(self, loops: Means, losses: Means, full: float) -> int | None:
+        """The last of the thresholds, sorted by mean loops, that meets it."""
+        met = np.flatnonzero(loops <= self.mean_loops)
+        return int(met[-1]) if len(met) else None
+
     def words(self) -> str:
         """For a person."""
         return f"at most {self.mean_loops:g} mean loops"
 
 
-Goal = Quality | Budget
+@dataclass(frozen=True)
+class Near:
+    """As close to so many mean loops as any threshold comes, below or above: to put rules side by side at equal loops."""
+
+    mean_loops: float
+
+    def met_by(self, found: Compared) -> bool:
+        """Always, where the rule is defined: there is no bound."""
+        return bool(np.isfinite(found.mean_loops))
+
+    def choose(self, loops: Means, losses: Means, full: float) -> int | None:
+        """The closest."""
+        return int(np.argmin(np.abs(loops - self.mean_loops)))
+
+    def words(self) -> str:
+        """For a person."""
+        return f"{self.mean_loops:g} mean loops"
+
+
+Goal = Quality | Budget | Near
 
 
 def read_goal(text: str) -> Goal:
@@ -101,17 +134,12 @@ def _chosen(ground: Ground, rule: ExitRule, goal: Goal) -> Compared | None:
     scores = np.concatenate([rule_scores(rule, trajectory, ground.block) for trajectory in ground.trajectories], axis=1)
     counted = ground.counted & np.isfinite(scores[-1])
     thresholds = score_quantiles(rule, scores[:, counted], points=_CANDIDATES)
-    loops = exit_loops(rule, scores, thresholds)
-    ran = np.where(loops == NEVER, ground.loops, loops)[:, counted]
-    loss = ground.loss[ran - 1, np.flatnonzero(counted)]
-    if isinstance(goal, Budget):
-        met = np.flatnonzero(ran.mean(axis=1) <= goal.mean_loops) if len(ran) else np.zeros(0, dtype=np.int64)
-        place = met[-1:]
-    else:
-        full = ground.loss[-1, counted].mean() if counted.any() else np.nan
-        met = np.flatnonzero(loss.mean(axis=1) <= full * (1 + goal.above)) if len(ran) else np.zeros(0, dtype=np.int64)
-        place = met[:1]
-    if not len(place):
+    if not len(thresholds):
         return None
-    at = int(place[0])
-    return measured(ground, with_threshold(rule, float(thresholds[at])), loops[at], counted=counted)
+    exit_loop = exit_loops(rule, scores, thresholds)
+    ran = np.where(exit_loop == NEVER, ground.loops, exit_loop)[:, counted]
+    losses = ground.loss[ran - 1, np.flatnonzero(counted)].mean(axis=1)
+    at = goal.choose(ran.mean(axis=1), losses, float(ground.loss[-1, counted].mean()))
+    if at is None:
+        return None
+    return measured(ground, with_threshold(rule, float(thresholds[at])), exit_loop[at], counted=counted)

@@ -158,17 +158,18 @@ def test_doors_answer_in_this_process() -> None:
 
 
 def test_calibration_meets_its_budget_at_equal_loops() -> None:
-    from analysis.calibrate import at_exit, calibrate
+    from analysis.calibrate import calibrate
+    from analysis.comparison import compare
     from analysis.exit_rule import default_rules, exit_rules
 
     ids, _ = study.tokenize("demo", (CORPUS / "calibrate.txt").read_text(encoding="utf-8")[:2000])
     prompts = tuple(study.Prompt(ids=ids[i * 128 : (i + 1) * 128]) for i in range(3))
     runs = study.run(study.Request("demo", prompts, (12,), record=study.Record(states=False))).trajectories
     block = len(runs[0].blocks) - 1
-    budget = at_exit(exit_rules()["kl"](), runs, block).mean_loops
+    budget = compare(exit_rules()["kl"](), runs, block).mean_loops
     for kind in default_rules().values():
         found = calibrate(kind(), runs, block, mean_loops=budget)
         assert found.mean_loops == pytest.approx(budget, abs=0.1)
         assert found.cross_entropy == pytest.approx(found.full_depth, abs=0.02)
-        default = at_exit(kind(), runs, block)
+        default = compare(kind(), runs, block)
         assert default.mean_loops == pytest.approx(budget, abs=0.5), "the defaults no longer spend equal loops"
