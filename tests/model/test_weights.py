@@ -3,9 +3,13 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # (safetensors and torch's list of allowed names have no types)
 
+import argparse
 import io
 import json
+import pickle
 import threading
+import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,8 +84,14 @@ def test_every_format_gives_the_same_tensors(tmp_path: Path, form: str) -> None:
         {"model_state_dict": STATE, "model": {"n_layer": 3}},
         {"model": {"state_dict": {"module": STATE}, "ema": {"a": torch.ones(1)}}},
         STATE | {"epoch": 3, "optimizer": ADAM},
+        {"net": STATE, "optimizer": ADAM, "losses": torch.ones(5), "rng_state": torch.get_rng_state()},
+        {"epoch": 3, "params": {"best": STATE}, "optimizer_state_dict": {"state": {"a.weight": {"exp_avg": A}}}},
+        {"checkpoint": {"state": {"model": STATE, "ema": {"a.weight": A + 1}}}},
+        {"student": {"model": STATE}, "teacher": {"ema": {"a.weight": A + 1}}},
+        {"one": STATE, "the same": STATE},
+        {"best": STATE | {"extra": {"mask": torch.ones(2)}}},
     ],
-    ids=["model", "state_dict", "module", "model_state_dict", "nested", "flat"],
+    ids=lambda content: " ".join(content)[:30],
 )
 def test_weights_are_found_where_trainers_put_them_and_nothing_else_is_mixed_in(
     tmp_path: Path, content: dict[str, Any]
@@ -90,6 +100,46 @@ def test_weights_are_found_where_trainers_put_them_and_nothing_else_is_mixed_in(
     contents, found = opened(tmp_path)
     assert equal(found, STATE)
     assert not {"optimizer", "best", "lr_scheduler"} & contents.config.keys()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (
+            {"encoder": STATE, "ema": {"a": A}, "epoch": 3},
+            r"holds 2 dicts of tensors \(encoder \(2\), ema \(1\)\) and none of them is called 'model'; save the one",
+        ),
+        ({"a": {"model": STATE}, "b": {"model": {"a": A}}}, r"\(a\.model \(2\), b\.model \(1\)\)"),
+        ({f"net{n}": {"a": A} for n in range(9)}, r"holds 9 dicts of tensors \(net0 \(1\), .*, net3 \(1\) and more\)"),
+        ({"epoch": 3, "model": {"a": [1]}}, r"holds no tensors .*; its keys are epoch \(int\), model \(dict\)\."),
+        ({f"k{n}": n for n in range(9)}, r"its keys are k0 \(int\), .*k3 \(int\) and more\."),
+        ({"optimizer": {"momentum": {"a.weight": A}}}, "holds no tensors"),
+    ],
+)
+def test_weights_that_cannot_be_told_are_refused_with_what_is_there(tmp_path: Path, content: Any, sentence: str) -> None:
+    torch.save(content, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError, match=rf"ckpt\.pt .*{sentence}") as caught:
+        headers(locate(str(tmp_path)))
+    assert len(str(caught.value)) < 400
+
+
+def test_dicts_that_hold_each_other_come_to_an_end(tmp_path: Path) -> None:
+    first: dict[str, Any] = {}
+    layer = [first]
+    for _ in range(8):
+        layer = [{f"k{n}": inner for n, inner in enumerate(layer * 10)} for _ in range(10)]
+    first["around"] = layer[0]
+    torch.save({"all": {f"k{n}": inner for n, inner in enumerate(layer)}}, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError, match="holds no tensors"):
+        headers(locate(str(tmp_path)))
+
+
+def test_settings_come_from_all_dicts_on_the_way_and_the_nearest_win(tmp_path: Path) -> None:
+    inner = {"model": STATE, "model_args": {"n": 2}, "step": 5}
+    torch.save({"step": 4, "host": "x", "checkpoint": {"state": inner, "seed": 1}}, tmp_path / "ckpt.pt")
+    contents, found = opened(tmp_path)
+    assert contents.config == {"step": 5, "host": "x", "seed": 1, "model_args": {"n": 2}}
+    assert equal(found, STATE)
 
 
 def test_settings_beside_the_weights_are_config_and_config_json_wins(tmp_path: Path) -> None:
@@ -103,25 +153,102 @@ def test_settings_beside_the_weights_are_config_and_config_json_wins(tmp_path: P
     assert opened(tmp_path)[0].config == {"model_args": args, "config": {"a": 1}, "iter_num": 8}
 
 
+def allowed_names() -> set[object]:
+    """What torch would build; it lists them in any order."""
+    names: list[object] = torch.serialization.get_safe_globals()  # pyright: ignore[reportAssignmentType]
+    return set(names)
+
+
 NUMBERS = [np.float64(0.1), np.float32(0.5), np.float16(2), np.int64(-3), np.uint8(200), np.bool_(True), np.complex64(1 + 2j)]
 
 
 @pytest.mark.parametrize("number", [*NUMBERS, np.array(1.5, dtype=">f8")[()]], ids=lambda number: str(number.dtype))
 def test_numpy_scalars_are_plain_numbers(tmp_path: Path, number: Any) -> None:
-    before = torch.serialization.get_safe_globals()
+    before = allowed_names()
     torch.save({"model": STATE, "best_val_loss": number}, tmp_path / "ckpt.pt")
     contents, found = opened(tmp_path)
     assert contents.config == {"best_val_loss": number.item()}
     assert type(contents.config["best_val_loss"]) in (float, int, bool, complex)
     assert equal(found, STATE)
-    assert torch.serialization.get_safe_globals() == before
+    assert allowed_names() == before
 
 
 @pytest.mark.parametrize("odd", [np.str_("x"), np.datetime64("2020-01-01"), np.void(b"xy"), np.longdouble(1.5)])
 def test_numpy_scalars_that_are_no_plain_numbers_are_refused(tmp_path: Path, odd: Any) -> None:
     torch.save({"model": STATE, "odd": odd}, tmp_path / "ckpt.pt")
-    with pytest.raises(CheckpointError, match=r"ckpt\.pt cannot be loaded safely: it holds a numpy scalar of kind '"):
+    with pytest.raises(CheckpointError, match=r"ckpt\.pt cannot be loaded safely: it holds a numpy value of kind '"):
         headers(locate(str(tmp_path)))
+
+
+ARRAYS = [np.arange(3), np.ones((2, 2), dtype=">f4").T, np.zeros(0, dtype=bool), np.array(1.5)]
+
+
+@pytest.mark.parametrize(
+    "beside", [np.random.get_state(), {"losses": [ARRAYS]}, *ARRAYS], ids=lambda value: type(value).__name__
+)
+@pytest.mark.parametrize("zipped", [True, False])
+def test_numpy_arrays_beside_the_weights_are_no_obstacle_and_no_setting(tmp_path: Path, beside: Any, zipped: bool) -> None:
+    content = {"model": STATE, "numpy_rng_state": beside, "model_args": {"n": 1}}
+    torch.save(content, tmp_path / "ckpt.pt", _use_new_zipfile_serialization=zipped)
+    contents, found = opened(tmp_path)
+    assert contents.config == {"model_args": {"n": 1}}
+    assert equal(found, STATE)
+
+
+def test_only_what_is_not_read_is_said_to_be_imported_and_the_line_that_saves_again_is_given(tmp_path: Path) -> None:
+    content = {"model": STATE, "numpy": np.arange(3), "args": argparse.Namespace(a=1)}
+    torch.save(content, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError) as caught:
+        headers(locate(str(tmp_path)))
+    said, line = str(caught.value).split("Where you trust the file, load it and save its plain parts again: ")
+    assert said == "ckpt.pt cannot be loaded safely: it wants to import argparse.Namespace. "
+    names = {"torch": torch, "ckpt": content | {"model_args": {"n": 1}}}
+    exec(line.removesuffix(".").replace('"clean.pt"', "path"), names | {"path": tmp_path / "ckpt.pt"})
+    assert equal(opened(tmp_path)[1], STATE)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ({"model": {"a": np.ones(3)}}, ["numpy.", "numpy.dtype"]),
+        ({"model": OrderedDict(STATE)}, ["collections.OrderedDict", "torch."]),
+        ({"args": [argparse.Namespace(a=1), argparse.Namespace(a=2)], "path": Path("x")}, ["argparse.Namespace", "pathlib."]),
+    ],
+)
+def test_a_plain_pickle_is_called_one_with_what_it_wants_to_import(
+    tmp_path: Path, protocol: int, content: Any, names: list[str]
+) -> None:
+    (tmp_path / "ckpt.pt").write_bytes(pickle.dumps(content, protocol=protocol))
+    with pytest.raises(CheckpointError, match=r"is a plain pickle, no file of torch\.save, and wants to import ") as caught:
+        headers(locate(str(tmp_path)))
+    assert all(name in str(caught.value) for name in names)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_plain_pickle_of_plain_values_and_a_long_one_are_called_so_too(tmp_path: Path) -> None:
+    (tmp_path / "ckpt.pt").write_bytes(pickle.dumps({"a": [1.5]}))
+    with pytest.raises(CheckpointError, match=r"is a plain pickle, no file of torch\.save\. Where"):
+        headers(locate(str(tmp_path)))
+    (tmp_path / "ckpt.pt").write_bytes(pickle.dumps({"a": np.ones(1 << 18)}))
+    with pytest.raises(CheckpointError, match=r"is a plain pickle.*wants to import numpy"):
+        headers(locate(str(tmp_path)))
+
+
+def test_files_of_numpy_and_other_archives_are_called_what_they_are(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.ones(3), b=np.ones(3))
+    np.savez_compressed(tmp_path / "b.npz", a=np.zeros(300))
+    np.save(tmp_path / "c.npy", np.ones(3))
+    with zipfile.ZipFile(tmp_path / "d.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.safetensors", bytes(500))
+    for name, words in {
+        "a.npz": "numpy archive",
+        "b.npz": "numpy archive",
+        "c.npy": "numpy array",
+        "d.pt": "zip archive that torch.save has not written",
+    }.items():
+        with pytest.raises(CheckpointError, match=rf"^{name} is a {words}"):
+            headers(locate(str(tmp_path / name)))
 
 
 def test_two_threads_that_load_at_once_both_may_read_scalars(tmp_path: Path) -> None:
