@@ -158,6 +158,16 @@ def load_tokenizer(located: Located, vocabulary: int) -> Tokenizer:
     return _load(paths, tuple(path.stat().st_mtime_ns for path in paths))
 
 
+def tokenizer_title(located: Located, vocabulary: int) -> str:
+    """What the checkpoint's tokenizer is, in words; where there is none or it cannot be read, the reason and what to do."""
+    try:
+        return load_tokenizer(located, vocabulary).title
+    except CheckpointError as error:
+        if located.tokenizer is None:
+            return "none: give token ids"
+        return f"cannot be read, give token ids: {error}"
+
+
 @lru_cache(maxsize=8)
 def _load(paths: tuple[Path, ...], changed: tuple[int, ...]) -> Tokenizer:
     path, *beside = paths

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from model.characters import read_characters
 from model.locate import CheckpointError, locate
 from model.request import Prompt, RequestError
-from model.tokenizer import load_tokenizer, prompt_ids, warnings
+from model.tokenizer import load_tokenizer, prompt_ids, tokenizer_title, warnings
 from tests.model.zoo import DATA
 
 WORDS = {"<s>": 0, "</s>": 1, "the": 2, "cat": 3, "?": 4, "<pad>": 5}
@@ -163,3 +163,23 @@ def test_damage_anywhere_in_an_alphabet_is_refused_or_harmless(
 def test_bytes_that_a_tokenizer_spells_in_hex_are_labelled_as_text() -> None:
     tokenizer = load_tokenizer(locate(str(DATA / "ouro-real")), 256)
     assert [tokenizer.label(token) for token in tokenizer.encode("A b\né")] == ["A", "·", "b", "⏎", "\\xc3", "\\xa9"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("tokenizer.json", b"{", "tokenizer.json is no tokenizer that can be read"),
+        ("tokenizer.json", b"", "tokenizer.json is empty"),
+        ("meta.pkl", b"x", "meta.pkl is damaged or no meta.pkl at all"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_read_is_titled_with_the_reason(
+    tmp_path: Path, name: str, content: bytes, reason: str
+) -> None:
+    (tmp_path / "ckpt.pt").write_bytes(b"x")
+    assert tokenizer_title(locate(str(tmp_path)), 64) == "none: give token ids"
+    assert tokenizer_title(locate(str(tmp_path)), 256).startswith("bytes")
+    (tmp_path / name).write_bytes(content)
+    title = tokenizer_title(locate(str(tmp_path)), 256)
+    assert title.startswith(f"cannot be read, give token ids: {reason}")
+    assert "\n" not in title
