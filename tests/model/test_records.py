@@ -66,6 +66,7 @@ def test_bad_requests_say_what_was_given(change: dict[str, Any], sentence: str) 
         (lambda: Record(positions=(3, 3)), "empty or negative"),
         (lambda: Request.from_json({"checkpoint": "demo"}), "cannot be read"),
         (lambda: loops_per_block((1, 2), 3), "give 1 or 3"),
+        (lambda: loops_per_block((1, 2), 1), "the model has one looped block: give one number"),
     ],
 )
 def test_bad_parts_say_what_was_expected(make: Any, sentence: str) -> None:
