@@ -48,8 +48,9 @@ def score_quantiles(
         found = np.quantile(signed[np.isfinite(signed)], np.linspace(0, 1, points), method="inverted_cdf")
         values = np.unique(found)
     # A step of float32, because there are rules that compare in float32.
-    below = np.float64(np.nextafter(np.float32(values[0]), np.float32(-np.inf)))
-    above = np.float64(np.nextafter(np.float32(values[-1]), np.float32(np.inf)))
+    with np.errstate(over="ignore"):
+        below = np.float64(np.nextafter(np.float32(values[0]), np.float32(-np.inf)))
+        above = np.float64(np.nextafter(np.float32(values[-1]), np.float32(np.inf)))
     ends = np.append(values, above) if rule.stops in ("<", ">") else np.append(below, values)
     return ends[::-1].copy() if rule.stops in ("<", "<=") else -ends[::-1]
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from analysis.bootstrap import FEWEST_PROMPTS, interval, per_prompt, resampled_means, resamples
 from analysis.candidates import exit_loops, score_quantiles, with_threshold
-from analysis.comparison import Compared, Ground, flops_share, ground_of, measured
+from analysis.comparison import Compared, ComparisonError, Ground, flops_share, ground_of, measured
 from analysis.exit_rule import NEVER, ExitRule, rule_scores
 from analysis.floor import threshold_floor
 from analysis.frontier import Oracle, envelope_area, oracle
@@ -81,6 +81,8 @@ def sweep(
 
     Raises MissingReadout when the runs lack what a rule needs, ComparisonError when they cannot be put side by side.
     """
+    if points < 2:
+        raise ComparisonError(f"{points} thresholds per rule were asked for; give at least 2.")
     ground = ground_of(trajectories, block, flops=flops)
     shared: dict[bytes, _Shared] = {}
     return tuple(_swept(ground, rule, points=points, seed=seed, shared=shared) for rule in rules)

@@ -28,6 +28,7 @@ from analysis.sweep_table import (
 from app.commands import STOPPED_BY_USER, aligned
 from app.named import named_block
 from app.options import OptionError, filled
+from app.progress import ProgressBar
 from app.rules import chosen_rules
 from app.windows import done, recorded, windows
 
@@ -44,8 +45,7 @@ def sweep_text(arguments: argparse.Namespace) -> int:
     _formats(arguments)  # an odd word is refused before the work, not after
     goal = None if arguments.calibrate is None else read_goal(arguments.calibrate)
     rules = chosen_rules(arguments)
-    named = named_block(arguments)
-    card = study.card(arguments.checkpoint, named=named)
+    card = _card(arguments)
     block = _block(arguments, card)
     request = _request(arguments, rules, card, text=arguments.text, block=block)
     other = None if arguments.held_out is None else _request(arguments, rules, card, text=arguments.held_out, block=block)
@@ -68,6 +68,14 @@ def sweep_text(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _card(arguments: argparse.Namespace) -> study.Card:
+    show = ProgressBar(1)  # the files of a large checkpoint take a while to hash
+    try:
+        return study.card(arguments.checkpoint, named=named_block(arguments), progress=show.prompt(0))
+    finally:
+        show.close()
+
+
 def _block(arguments: argparse.Namespace, card: study.Card) -> int:
     last = len(card.block_names) - 1
     block = last if arguments.looped_block is None else int(arguments.looped_block)
@@ -80,6 +88,8 @@ def _request(
     arguments: argparse.Namespace, rules: Sequence[ExitRule], card: study.Card, *, text: Path, block: int
 ) -> study.Request:
     """The resolved request of a text: statistics and readouts of its windows, no states. Raises MemoryLimit."""
+    if arguments.points < 2:
+        raise OptionError(f"--points {arguments.points} was given; give at least 2.")
     if arguments.tokens < 2 or (arguments.window is not None and arguments.window < 2):
         raise OptionError(f"--tokens {arguments.tokens}, --window {arguments.window}: give at least 2 of each.")
     named = named_block(arguments)

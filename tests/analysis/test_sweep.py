@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.bootstrap import interval, resamples
 from analysis.candidates import exit_loops, score_quantiles, with_threshold
-from analysis.comparison import compare
+from analysis.comparison import ComparisonError, compare
 from analysis.exit_rule import ExitRule, MissingReadout, exit_rules, exits_from_scores, rule_scores
 from analysis.floor import floor_words
 from analysis.frontier import envelope_area, oracle
@@ -193,3 +193,13 @@ def test_a_threshold_below_the_floor_of_the_dtype_is_said() -> None:
     assert np.isnan(floors["top_probability"])
     assert "bfloat16" in floor_words(exit_rules()["kl"](), floors["kl"], "bfloat16")
     assert floor_words(with_threshold(exit_rules()["kl"](), 0.01), floors["kl"], "bfloat16") == ""
+
+
+def test_huge_scores_and_too_few_thresholds() -> None:
+    rule = exit_rules()["step_norm"]()
+    scores = np.array([[1e300], [1e-300], [1e300]])
+    thresholds = score_quantiles(rule, scores, points=4)
+    for threshold, row in zip(thresholds.tolist(), exit_loops(rule, scores, thresholds), strict=True):
+        np.testing.assert_array_equal(row, exits_from_scores(with_threshold(rule, threshold), scores).loop)
+    with pytest.raises(ComparisonError, match="at least 2"):
+        only(toy_run(), rule, points=1)

@@ -222,6 +222,7 @@ def test_an_inner_block_has_exits_and_no_quality(call: Call, runs: Runs, text: P
         (("--held-out", "x.txt"), "--calibrate"),
         (("--tokens", 1), "at least 2"),
         (("--window", 1), "at least 2"),
+        (("--points", 1), "at least 2"),
         (("--format", "docx"), "choose from pdf"),
     ],
 )
