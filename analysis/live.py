@@ -8,12 +8,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from analysis import study
 from analysis.exit_rule import NEVER, ExitRule, default_lens, exits, on_stopping_side
 from model.capture.trajectory import BlockTrace, Provenance, ReadoutKey, Run, Trajectory
-from model.decoding import Decoding, Exit
+from model.decoding import ASKED_FROM, Decoding, Exit
 from model.request import Prompt, Request, RequestError
 from model.running import Moment, Running
 
@@ -141,7 +141,9 @@ def _trace(block: Running, loops: int) -> BlockTrace:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A live run beside the post hoc reading of the same text, over all tokens that the live run did.
+    """A live run beside the post hoc reading of the same text, over all tokens that the live run could leave early.
+
+    Those of a prompt that was read in one pass at full depth are not among them.
 
     Attributes:
         agreement: per block, the share of tokens that leave after equally many loops.
@@ -184,24 +186,39 @@ def compare(found: Run, post_hoc: Run, rule: ExitRule, *, blocks: Collection[int
         _check_pair(ours, theirs)
     if not pairs:
         raise RequestError("There is no prompt to compare; give a live run and a post hoc run of the same text.")
-    count = len(pairs[0][0].blocks)
+    count, kept = len(pairs[0][0].blocks), [_asked(ours) for ours, _ in pairs]
+    tokens = sum(int(some.sum()) for some in kept)
+    if not tokens:
+        raise RequestError(
+            "The live run asked the rule about no token: let it write new tokens, or read the prompt with exits."
+        )
     stops = [[_exits(theirs, rule, g, blocks, tokens=ours.tokens) for ours, theirs in pairs] for g in range(count)]
-    ran = [[ours.blocks[g].loops_run for ours, _ in pairs] for g in range(count)]
-    losses = [_losses(ours, theirs, stop) for (ours, theirs), stop in zip(pairs, stops[-1], strict=True)]
-    lens = losses[0][0]
+    losses = [_losses(*pair, stop, some) for pair, stop, some in zip(pairs, stops[-1], kept, strict=True)]
     live_, at_exit, full = (np.concatenate([loss[i] for _, loss in losses]) for i in range(3))
-    seconds = np.concatenate([ours.seconds for ours, _ in pairs if ours.seconds is not None] or [np.zeros(0)])
+    stopped = [np.concatenate([stop[some] for stop, some in zip(of_block, kept, strict=True)]) for of_block in stops]
+    ran = [
+        np.concatenate([ours.blocks[g].loops_run[some] for (ours, _), some in zip(pairs, kept, strict=True)])
+        for g in range(count)
+    ]
+    seconds = sum(
+        float(ours.seconds[some].sum()) for (ours, _), some in zip(pairs, kept, strict=True) if ours.seconds is not None
+    )
     return Comparison(
-        agreement=tuple(float((np.concatenate(a) == np.concatenate(b)).mean()) for a, b in zip(ran, stops, strict=True)),
-        live_loops=tuple(float(np.concatenate(a).mean()) for a in ran),
-        post_hoc_loops=tuple(float(np.concatenate(b).mean()) for b in stops),
+        agreement=tuple(float((a == b).mean()) for a, b in zip(ran, stopped, strict=True)),
+        live_loops=tuple(float(a.mean()) for a in ran),
+        post_hoc_loops=tuple(float(b.mean()) for b in stopped),
         live=_mean(live_),
         post_hoc=_mean(at_exit),
         full_depth=_mean(full),
-        lens=lens,
-        tokens=sum(ours.tokens for ours, _ in pairs),
-        tokens_per_second=float(len(seconds) / seconds.sum()) if seconds.sum() > 0 else np.nan,
+        lens=losses[0][0],
+        tokens=tokens,
+        tokens_per_second=tokens / seconds if seconds > 0 else float("nan"),
     )
+
+
+def _asked(trajectory: Trajectory) -> Bool[np.ndarray, " tokens"]:
+    """Tokens that the rule was asked about."""
+    return np.arange(trajectory.tokens) >= int(trajectory.provenance.decoding.get(ASKED_FROM, "0"))
 
 
 def _check_pair(ours: Trajectory, theirs: Trajectory) -> None:
@@ -224,9 +241,9 @@ def _exits(
 
 
 def _losses(
-    ours: Trajectory, theirs: Trajectory, stop: Int64[np.ndarray, " tokens"]
+    ours: Trajectory, theirs: Trajectory, stop: Int64[np.ndarray, " tokens"], some: Bool[np.ndarray, " tokens"]
 ) -> tuple[str, tuple[Float64[np.ndarray, " scored"], ...]]:
-    """The lens, and -log p of the next token live, post hoc at the exit, and after all loops, where it is known in both."""
+    """The lens, and -log p of the token after each of ``some``: live, post hoc at the exit, and after all loops."""
     quantity, last, tokens = "log_probability_next", len(ours.blocks) - 1, np.arange(ours.tokens)
     lenses = {lens for lens, name in ours.blocks[last].readouts if name == quantity}
     lenses &= {lens for lens, name in theirs.blocks[last].readouts if name == quantity}
@@ -236,7 +253,7 @@ def _losses(
     log_p = theirs.blocks[last].readouts[lens, quantity].astype(np.float64)
     own = ours.blocks[last].readouts[lens, quantity].astype(np.float64)
     rows = own[ours.blocks[last].loops_run - 1, tokens], log_p[stop - 1, tokens], log_p[-1, tokens]
-    known = np.isfinite(np.stack(rows)).all(axis=0)
+    known = some & np.isfinite(np.stack(rows)).all(axis=0)
     return lens, tuple(-row[known] for row in rows)
 
 

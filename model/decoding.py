@@ -11,6 +11,9 @@ from model.running import Leaves
 
 ReadPrompt = Literal["exits", "full depth"]
 
+ASKED_FROM = "asked from token"
+"""Key in a live run's ``Provenance.decoding``: the first position that could leave early, after a prompt read in one pass."""
+
 _SAMPLING_STREAM = 2**63 - 1  # the second half of the key; those of the noise are block numbers
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from model.capture.trajectory import Run, Trajectory
-from model.decoding import Decoding, Exit
+from model.decoding import ASKED_FROM, Decoding, Exit
 from model.live_pass import Halted, LivePass, Ran
 from model.memory import MemoryLimit, memory_limit
 from model.opened import Opened, Shape, opened
@@ -152,6 +152,7 @@ class _Writer:
             "exit": "none, all loops run" if self._exit is None else self._exit.words,
             "prompt": f"{min(self._given, self.tokens)} tokens, read {_READ[decoding.prompt]}",
             "written": f"{max(0, self.tokens - self._given)} tokens, {decoding.sampling.words()}",
+            ASKED_FROM: str(self._given if decoding.prompt == "full depth" else 0),
             "deeper entries": "a token that left earlier is seen as it left",
             **speed,
         }

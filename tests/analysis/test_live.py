@@ -182,6 +182,16 @@ def test_a_comparison_counts_what_it_says() -> None:
     assert np.isnan(blind.live)
 
 
+def test_tokens_of_a_prompt_read_in_one_pass_are_not_compared() -> None:
+    request = asked("huginn-real", tokens=6)
+    rule = rule_of("fixed_k", threshold=2.0)
+    found = live(request, rule, Decoding(new_tokens=3, prompt="full depth"))
+    made = compare(found, study.run(post_hoc_request(request, found)), rule)
+    assert (made.tokens, made.agreement, made.live_loops) == (3, (1.0,), (2.0,))
+    with pytest.raises(RequestError, match="about no token"):
+        compare(live(request, rule, Decoding(prompt="full depth")), post_hoc_of(request), rule)
+
+
 def test_full_depth_live_and_post_hoc_are_one() -> None:
     request = asked("latent_ttc-concat", tokens=9, loops=5)
     rule = rule_of("acceleration", threshold=1e-12)
