@@ -15,7 +15,7 @@ from model.locate import CheckpointError, Located, canonical, digest, locate
 from model.named import named_architecture
 from model.named_block import NamedBlock
 from model.stranger import needless_names, stranger
-from model.tokenizer import load_tokenizer
+from model.tokenizer import tokenizer_title
 from model.weights import TensorHeader, headers, tensors
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -120,12 +120,12 @@ def card(name: str, *, named: NamedBlock | None = None, progress: Progress = lam
         initial_state_rule=_guarded(located.name, family, lambda: family.initial_rule(found.config)).words(),
         parameters=sum(p.numel() for p in network.parameters()),
         dtype=found.dtype,
-        tokenizer=_tokenizer_title(located, network.vocabulary),
+        tokenizer=tokenizer_title(located, network.vocabulary),
         digest=digest(located, progress=lambda fraction: progress("hashing", fraction)),
         loops_trained=_guarded(located.name, family, lambda: family.loops_trained(found.config)),
         config_loops=_guarded(located.name, family, lambda: family.config_loops(found.config)),
         step=cast("dict[str, Any]", training).get("step") if isinstance(training, dict) else None,
-        notes=_notes(family, found),
+        notes=(*_notes(family, found), *located.notes),
         flops=flops(network),
     )
 
@@ -142,13 +142,6 @@ def _notes(family: Architecture, found: Identified) -> tuple[str, ...]:
         whose = "Loopscope's" if isinstance(family, NativeArchitecture) else "the transformers library's"
         notes.append(f"The config names code of its own (auto_map); it was not run: the network is {whose}.")
     return tuple(notes)
-
-
-def _tokenizer_title(located: Located, vocabulary: int) -> str:
-    try:
-        return load_tokenizer(located, vocabulary).title
-    except CheckpointError:
-        return "none: give token ids"
 
 
 def untrained(found: Identified, name: str) -> LoopedNetwork:

@@ -124,7 +124,7 @@ def _write(folder: Path, files: Sequence[tuple[str, Content]], limit: int) -> tu
                     size += len(chunk)
                     if size > limit:
                         raise CheckpointError(
-                            f"The upload is larger than this server's cap of {limit / 2**20:.0f} MB; "
+                            f"The upload is larger than this server's cap of {limit / 2**20:.0f} MiB; "
                             "put the files on the server and give their path."
                         )
                     whole.update(chunk)

@@ -166,7 +166,8 @@ def _watched_run(module: nn.Module, spans: Sequence[Span], run: Callable[[], Any
 def _per_block(loops: int | Sequence[int], blocks: int) -> list[int]:
     asked = [loops] * blocks if isinstance(loops, int) else list(loops)
     if len(asked) != blocks:
-        raise CaptureError(f"{len(asked)} numbers of loops were given for {blocks} looped blocks; give 1 or {blocks}.")
+        wanted = "1" if blocks == 1 else f"1 or {blocks}"
+        raise CaptureError(f"{len(asked)} numbers of loops were given and the looped blocks are {blocks}; give {wanted}.")
     return asked
 
 

@@ -114,7 +114,7 @@ def test_no_name_leads_out_of_the_folder(names: list[str]) -> None:
 def test_past_the_cap_everything_is_removed() -> None:
     before = kept_folders()
     files = sent("a.pt", "b.pt", content=bytes(600 << 10))
-    with pytest.raises(CheckpointError, match=r"larger than this server's cap of 1 MB; put the files on the server"):
+    with pytest.raises(CheckpointError, match=r"larger than this server's cap of 1 MiB; put the files on the server"):
         keep(files, limit_bytes=CAP)
     assert kept_folders() == before
 
