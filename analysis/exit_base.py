@@ -42,6 +42,11 @@ class RuleBase:
     def __post_init__(self) -> None:
         check_common_fields(cast("ExitRule", self))
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """Quantities that it reads and that a run has only where they are asked for."""
+        return ()
+
 
 def read(
     trajectory: Trajectory, block: int, quantity: str, *, lens: LensChoice, record: str = ""

@@ -71,6 +71,11 @@ class ExitRule(Protocol):
         """Whether each token is judged by its own score, or all by the mean over the sequence."""
         ...
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """Quantities that it reads and that a run has only where they are asked for (``Request.quantities``)."""
+        ...
+
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """Each token's own score, row r is loop r + 1; NaN where undefined. See ``rule_scores`` for the scope.
 

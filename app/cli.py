@@ -153,6 +153,12 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="seed of the initial noise (default: 0)")
     add("--initial-state", default="trained", metavar="STATE", help="trained, zeros, normal:STD or FILE.npz (default: trained)")
     add("--lens", default="logit,coda", metavar="LENSES", help="logit,coda or none (default: both)")
+    add(
+        "--record",
+        default="",
+        metavar="QUANTITIES",
+        help="further readouts, such as min_p_kl,kl_reverse; chosen rules bring theirs",
+    )
     add("--every", type=int, default=1, metavar="N", help="store every N-th state (norms are recorded for every loop)")
     add("--tokens", type=_range, metavar="A:B", help="store states of positions A to B-1 only")
     add("--statistics-only", action="store_true", help="store no states")
@@ -208,7 +214,7 @@ def _sweep_options(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", help="device of the network (default: cpu)")
     _rule_options(parser)
     _named_options(parser)
-    add("--live", action="store_true", help="not yet: compare by runs whose loops really stop")
+    add("--live", action="store_true", help="run the calibrated rules again, with loops that really stop")
     add("--venue", default="icml2024", choices=("icml2024", "icml2024-wide", "neurips2024"), help="width of the charts")
     add("--format", default="pdf,svg,csv", metavar="KINDS", help="of the charts: pdf,svg,png,csv,json (default: pdf,svg,csv)")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for sweep.csv, charts and the windows that are done")

@@ -12,6 +12,7 @@ from analysis.caption import nonfinite_words
 from analysis.chart import Camera, Chart, ChartBuilder, View, chart_builders
 from analysis.exit_marks import rule_listing
 from analysis.exit_rule import ExitRule
+from analysis.needs import quantities_of
 from analysis.place import checkpoint_in
 from analysis.projection import projections
 from analysis.prompts import parse_ids, read_prompts
@@ -32,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     Prompts run one by one (the noise does not depend on the company), so that Ctrl-C keeps those that are done.
     """
     rules = chosen_rules(arguments)
-    request = _resolved(_request(arguments))
+    request = _resolved(_request(arguments, rules))
     needed = study.estimate(request)
     if not needed.fits:
         raise study.MemoryLimit(needed.sentence())
@@ -100,7 +101,7 @@ def _non_finite(result: study.Run) -> Iterator[str]:
             yield f"prompt {number}: {words[0]}{f' (and {len(words) - 1} more)' if len(words) > 1 else ''}"
 
 
-def _request(arguments: argparse.Namespace) -> study.Request:
+def _request(arguments: argparse.Namespace, rules: Sequence[ExitRule]) -> study.Request:
     lenses = () if arguments.lens.strip() == "none" else tuple(lens.strip() for lens in arguments.lens.split(","))
     for lens in lenses:
         if lens not in get_args(study.Lens):
@@ -118,7 +119,12 @@ def _request(arguments: argparse.Namespace) -> study.Request:
         lenses=lenses,
         record=study.Record(every=arguments.every, positions=arguments.tokens, states=not arguments.statistics_only),
         named=named_block(arguments),
+        quantities=tuple(sorted({*quantities_of(rules), *_recorded(arguments.record)})),
     )
+
+
+def _recorded(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _prompts(arguments: argparse.Namespace) -> tuple[study.Prompt, ...]:

@@ -34,6 +34,11 @@ class AdaptedAccelerationExit(RuleBase):
     threshold: float = 0.56
     patience: int = 2
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What must be asked for."""
+        return ("adapted_input",)
+
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """Defined from k = 2. Raises MissingReadout when the run did not record the adapted input."""
         return adapted(trajectory, block, self.quantity)

@@ -34,6 +34,12 @@ class KLExit(RuleBase):
     direction: Direction = "forward"
     first_loop: FirstLoop = "undefined"
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What must be asked for."""
+        asked = {"kl_reverse": self.direction == "reverse", "kl_uniform": self.first_loop == "uniform"}
+        return tuple(quantity for quantity, wanted in asked.items() if wanted)
+
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The divergence in nats. Raises MissingReadout when the run did not record it."""
         reverse = self.direction == "reverse"

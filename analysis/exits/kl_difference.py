@@ -34,6 +34,11 @@ class KLDifferenceExit(RuleBase):
     lens: LensChoice = "default"
     direction: Direction = "forward"
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What must be asked for."""
+        return ("kl_reverse",) if self.direction == "reverse" else ()
+
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The same value for all tokens with a finite state, defined from k = 3. Raises MissingReadout."""
         reverse = self.direction == "reverse"

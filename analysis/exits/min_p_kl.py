@@ -32,6 +32,11 @@ class MinPKLExit(RuleBase):
     lens: LensChoice = "default"
     first_loop: FirstLoop = "undefined"
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What must be asked for."""
+        return ("min_p_kl",)
+
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The divergence in nats. Raises MissingReadout when the run did not record it."""
         found = read(trajectory, block, self.quantity, lens=self.lens, record="min_p_kl")

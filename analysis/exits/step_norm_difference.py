@@ -32,6 +32,11 @@ class StepNormDifferenceExit(RuleBase):
     threshold: float = 0.01
     measured_from: Literal["previous_state", "adapted_input"] = "previous_state"
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What must be asked for."""
+        return ("adapted_input",) if self.measured_from == "adapted_input" else ()
+
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The change, defined from k = 2. Raises MissingReadout when the run did not record the adapted input."""
         trace = trajectory.blocks[block]
