@@ -13,7 +13,7 @@ from analysis.chart import ChartError, View, chart_builders
 from analysis.comparison import EQUAL_TERMS, LAST_BLOCK, compare
 from analysis.exit_rule import ExitRule, MissingReadout
 from analysis.floor import floor_words
-from analysis.goal import Goal, reach, read_goal
+from analysis.goal import Goal, Reached, reach, read_goal
 from analysis.sweep import Swept, sweep
 from analysis.sweep_table import (
     CLOSE,
@@ -26,6 +26,7 @@ from analysis.sweep_table import (
     sweep_rows,
 )
 from app.commands import STOPPED_BY_USER, aligned
+from app.live_sweep import LIVE_HEADER, live_rows
 from app.named import named_block
 from app.options import OptionError, filled
 from app.progress import ProgressBar
@@ -38,10 +39,9 @@ _FEWEST_WINDOWS = 8
 
 def sweep_text(arguments: argparse.Namespace) -> int:
     """Run the windows of the text, sweep the rules, write tables and charts. Ctrl-C keeps the windows that are done."""
-    if arguments.live:
-        raise OptionError("--live was given; this command compares post hoc only, so leave it out.")
-    if arguments.held_out is not None and arguments.calibrate is None:
-        raise OptionError("--held-out was given without --calibrate; give a goal too, such as --calibrate quality=0.005.")
+    for option, given in (("--held-out", arguments.held_out is not None), ("--live", arguments.live)):
+        if given and arguments.calibrate is None:
+            raise OptionError(f"{option} was given without --calibrate; give a goal too, such as --calibrate quality=0.005.")
     _formats(arguments)  # an odd word is refused before the work, not after
     goal = None if arguments.calibrate is None else read_goal(arguments.calibrate)
     rules = chosen_rules(arguments)
@@ -64,7 +64,10 @@ def sweep_text(arguments: argparse.Namespace) -> int:
     _write_charts(arguments, swept, study.Run(request=request.to_json(), trajectories=runs))
     _say(swept, blocks=len(card.block_names), last=block == len(card.block_names) - 1)
     if goal is not None:
-        _calibrate(rules, runs, held, block=block, goal=goal, flops=card.flops)
+        reached = _calibrate(rules, runs, held, block=block, goal=goal, flops=card.flops)
+        if arguments.live:
+            asked = request if other is None else other
+            return _live(arguments.out, reached, study.Run(request=asked.to_json(), trajectories=held or runs), block)
     return 0
 
 
@@ -209,9 +212,21 @@ def _calibrate(
     block: int,
     goal: Goal,
     flops: study.Flops | None,
-) -> None:
+) -> Sequence[Reached]:
     found = [reach(rule, runs, block, goal=goal, held_out=held, flops=flops) for rule in rules]
     sys.stdout.write(f"\nCalibrated to {goal.words()}:\n{aligned(reached_rows(found))}\n")
     for one in found:
         if one.calibration is None:
             sys.stdout.write(f"{one.rule.name} has no threshold that meets it.\n")
+    return found
+
+
+def _live(folder: Path, reached: Sequence[Reached], post_hoc: study.Run, block: int) -> int:
+    try:
+        found = live_rows(reached, post_hoc, block)
+    except KeyboardInterrupt:
+        sys.stderr.write("loopscope: stopped; of the live runs nothing was kept.\n")
+        return STOPPED_BY_USER
+    sys.stdout.write(f"\nLive, leaving this block alone early:\n{aligned((LIVE_HEADER, *found))}\n")
+    _write(folder / "live.csv", LIVE_HEADER, found)
+    return 0

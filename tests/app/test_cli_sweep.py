@@ -68,6 +68,25 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_calibrated_rules_run_live_beside_their_post_hoc_reading(call: Call, tmp_path: Path) -> None:
+    folder = Path(__file__).parent.parent / "data" / "huginn-real"
+    words, held = tmp_path / "text.txt", tmp_path / "held.txt"
+    words.write_text("KING RICHARD: O, the man", encoding="utf-8")
+    held.write_text("And so the lord of York came", encoding="utf-8")
+    asked = ("--checkpoint", folder, "--text", words, "--held-out", held, "--tokens", 20, "--window", 10, "--loops", 5)
+    rules = ("--rules", "fixed_k,kl,oracle_argmax", "--calibrate", "budget=3", "--points", 4, "--format", "csv")
+    code, out, error = call(*asked, *rules, "--live", "--out", tmp_path / "out")
+    assert code == 0
+    assert "Live, leaving this block alone early" in out
+    assert "oracle_argmax is left out live: The rule" in error
+    fixed, kl = rows(tmp_path / "out" / "live.csv")
+    assert (fixed["rule"], fixed["live_loops"], fixed["equal_exits"], fixed["tokens"]) == ("fixed_k", "3", "100.0%", "20")
+    assert kl["rule"] == "kl"
+    assert 2 <= float(kl["live_loops"]) <= 3.5
+    assert float(kl["live_cross_entropy"]) > 0
+    assert float(kl["tokens_per_second"]) > 0
+
+
 def test_the_bundled_demo_for_real(call: Call, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = (
@@ -213,7 +232,7 @@ def test_an_inner_block_has_exits_and_no_quality(call: Call, runs: Runs, text: P
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--live",), "post hoc only"),
+        (("--live",), "--live was given without --calibrate"),
         (("--looped-block", 7), "blocks 0 to 2"),
         (("--rules", "nothing"), "choose from"),
         (("--rules", "learned_gate"), "None of the rules"),
