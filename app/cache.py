@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +13,11 @@ import streamlit as st
 from analysis import study
 from analysis.chart import Chart, ChartBuilder, View
 from analysis.draw.plotly import figure_json
+from analysis.exit_rule import ExitRule
+from analysis.score_levels import Levels, score_levels
+from analysis.sweep import Swept
+from analysis.sweep_view import sweep_view
+from analysis.thresholds import at_default
 from app import job as jobs
 
 SHELF_BYTES = 2 * 2**30
@@ -114,6 +119,42 @@ def upload(key: tuple[str, ...], _files: Sequence[tuple[str, BinaryIO]], *, limi
     ``key`` are the identities of the files: a browser that was away for a moment brings them again, and they are kept again.
     """
     return study.keep_upload(_files, limit_bytes=limit)
+
+
+@st.cache_resource(max_entries=256, show_spinner=False)
+def _levels(key: str, _run: study.Run, _rule: ExitRule, *, block: int) -> Levels | None:
+    try:
+        found = score_levels(_rule, _run.trajectories, block)
+    except study.KNOWN_ERRORS:
+        return None
+    return found if len(found) else None
+
+
+def levels(identity: str, run: study.Run, rule: ExitRule, *, block: int) -> Levels | None:
+    """The quantiles of a rule's scores on a block of a run; None where it has none. The threshold changes nothing."""
+    return _levels(f"{identity} {at_default(rule)!r}", run, rule, block=block)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Rules over their thresholds, and a sentence for each that the run cannot answer."""
+
+    swept: tuple[Swept, ...]
+    missing: tuple[str, ...]
+
+
+@st.cache_resource(max_entries=16, show_spinner="Comparing the rules …")
+def _sweep(key: str, _view: View, _flops: study.Flops | None) -> Sweep:
+    return Sweep(*sweep_view(_view, flops=_flops))
+
+
+def sweep(identity: str, view: View, *, flops: study.Flops | None) -> Sweep:
+    """The view's rules over all thresholds; where their own thresholds stand changes nothing.
+
+    Raises ChartError and ComparisonError with a sentence.
+    """
+    plain = replace(view, rules=tuple(at_default(rule) for rule in view.rules))
+    return _sweep(f"{identity} {plain.block} {plain.rules!r} {flops!r}", plain, flops)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,7 @@ import logging
 import streamlit as st
 
 from analysis import study
-from analysis.exit_rule import ExitRule, default_rules, exit_rules_by_family
-from analysis.thresholds import ladder
-from app import cache, fields, state, wanted
+from app import cache, marked, state, wanted
 from app.markdown import literal
 from app.settings import Settings, run_settings
 
@@ -25,7 +23,7 @@ def sidebar(*, rules_open: bool) -> None:
         _run_buttons(settings)
         if state.shown() is not None:
             _selection()
-        _rules(opened=rules_open)
+        marked.rules(opened=rules_open)
         with st.container(key="run_counter"):
             st.caption(f"runs: {state.runs()}", help="Runs of the model in this session. Moving a slider adds none.")
 
@@ -128,27 +126,3 @@ def _selection() -> None:
 def _start_of(trajectory: study.Trajectory) -> str:
     text = trajectory.prompt if trajectory.prompt is not None else "ids " + " ".join(str(i) for i in trajectory.token_ids[:8])
     return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-def _rules(*, opened: bool) -> None:
-    """Which exit rules are marked, and a slider and numbers for each, made from the rule's own fields."""
-    kinds = exit_rules_by_family()
-    with st.expander("Exit rules", expanded=opened):
-        marked = st.pills(
-            "Marked",
-            list(kinds),
-            selection_mode="multi",
-            default=list(default_rules()),
-            format_func=lambda name: kinds[name].title,
-            key="rules",
-            bind="query-params",
-            label_visibility="collapsed",
-        )
-        rules: list[ExitRule] = []
-        for name, kind in kinds.items():
-            if name not in marked:
-                continue
-            with st.container(key=f"rule_{name}", gap="small"):
-                st.markdown(f"**{kind.title}** &nbsp; {literal(kind.formula)}", help=f"{kind.source}. Post hoc.")
-                rules.append(fields.instance(kind, prefix=name, ladders={"threshold": ladder(kind)}, across=2))
-        state.keep_rules(tuple(rules))

@@ -29,6 +29,9 @@ _LABELS: Mapping[str, str] = {
     "chosen": "Chosen tokens",
     "per_prompt": "A line per prompt",
     "others": "Other tokens",
+    "x": "Cost",
+    "y": "Quality",
+    "bands": "Intervals",
 }
 _SHORT = 20
 """Characters of all labels together up to which choices lie side by side."""

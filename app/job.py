@@ -50,6 +50,15 @@ class Job(Generic[T]):
         return self._over.wait(seconds)
 
 
+def part(progress: Progress, number: int, *, of: int) -> Progress:
+    """Progress of one of several equal parts of a job, told as progress of the whole."""
+
+    def tell(stage: str, fraction: float) -> None:
+        progress(stage, (number + fraction) / of)
+
+    return tell
+
+
 def start(what: str, work: Work[T], *, stage: str = "waiting for the model") -> Job[T]:
     """Start the work in a thread. Whatever it raises becomes the job's ``problem``, never a traceback."""
     job = Job[T](what, stage)

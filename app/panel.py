@@ -47,6 +47,11 @@ def panel(plot: Plot) -> None:
     view, current = state.view(overlay=plot.overlay), state.shown()
     if view is None or current is None:
         return
+    panel_of(plot, view, current)
+
+
+def panel_of(plot: Plot, view: View, current: state.Shown) -> None:
+    """Draw a chart of another run than that on screen, as a panel does; ``current`` says which it is."""
     _panel(plot, view, current)
 
 
@@ -68,7 +73,7 @@ def _panel(plot: Plot, view: View, current: state.Shown) -> None:
 
 def _drawn(plot: Plot, view: View, current: state.Shown) -> cache.Drawn | None:
     """The chart, from the cache if it is there; None when it cannot be made and the page says why."""
-    words = (current.identity, view.prompt, view.token, view.block, view.loop, view.rules, plot)
+    words = (current.identity, view.prompt, view.token, view.block, view.loop, view.rules, bool(view.swept), plot)
     try:
         return cache.drawn(
             repr(words), plot.builder, view, dark=state.dark(), revision=_revision(plot, view, current), height=plot.height

@@ -1,6 +1,7 @@
 """Session state: the run on screen and how it is looked at. Only this and ``wanted`` read or write it and the link."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -17,6 +18,10 @@ from app.components.viewer import Click, Look
 
 WINDOW: Final = "says.window"
 """Key of the range of tokens in the map of what the model says."""
+
+POINT_RULE: Final = "point.rule"
+POINT: Final = "point"
+"""Keys of the chosen point of a sweep: the rule's name, and the number of its threshold."""
 
 _QUERY_CAMERA = "camera"
 
@@ -166,6 +171,29 @@ def rules() -> tuple[ExitRule, ...]:
     return held if held is not None else tuple(kind() for kind in default_rules().values())
 
 
+def threshold_of(rule: str) -> float | None:
+    """A rule's threshold as its widget or else the link has it; None where neither does."""
+    key = f"{rule}.threshold"
+    try:
+        return float(get(key) if get(key) is not None else st.query_params.get(key, ""))
+    except ValueError:
+        return None
+
+
+def keep_among(key: str, choices: Sequence[str]) -> None:
+    """Before a list appears: replace a choice that is not there any more by the first one."""
+    held = get(key)
+    if held is not None and held not in choices:
+        put(key, choices[0])
+
+
+def keep_within(key: str, count: int) -> None:
+    """Before a number field appears: bring a number that belonged to something longer back into range."""
+    held = get(key)
+    if isinstance(held, int) and held >= count:
+        put(key, count - 1)
+
+
 def view(*, overlay: bool = False) -> View | None:
     """What the charts show; None while there is no run. ``overlay`` adds the demo's checkpoints along training."""
     current = shown()
@@ -186,6 +214,11 @@ def view(*, overlay: bool = False) -> View | None:
 def select(click: Click) -> None:
     """Follow a click on a chart: whatever keys it has become the selection. Call it from a callback."""
     current = shown()
+    if click.rule is not None and click.point is not None:
+        put(POINT_RULE, click.rule)
+        put(POINT, click.point)
+        put("_clicked", True)
+        return
     if current is None:
         return
     prompt = selection()[0] if click.prompt is None else click.prompt

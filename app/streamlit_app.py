@@ -11,7 +11,7 @@ if _ROOT not in sys.path:
 
 import streamlit as st  # noqa: E402
 
-from app import access, controls, header, state  # noqa: E402
+from app import access, calibration, controls, header, state  # noqa: E402
 
 # Four ways to give a prompt fit side by side only if they stand closer than Streamlit puts them.
 _STYLE = """
@@ -23,7 +23,8 @@ _STYLE = """
 # Streamlit writes white on the primary colour whatever that is; a primary that reads well on dark is too light for it.
 _DARK = """
 <style>
-.st-key-run button, .st-key-open button, [data-testid="stMultiSelect"] span[title] { color: #0E1117; }
+.st-key-run button, .st-key-open button, .st-key-sweep button, .st-key-calibrate_now button,
+[data-testid="stMultiSelect"] span[title] { color: #0E1117; }
 </style>
 """
 
@@ -55,12 +56,19 @@ def main() -> None:
             icon=":material/logout:",
             help="Where each early-exit rule would stop each token, for the thresholds in the sidebar.",
         ),
+        st.Page(
+            "views/trade_off.py",
+            title="Trade-off",
+            icon=":material/balance:",
+            help="What each exit rule costs and keeps over all its thresholds, on a whole text.",
+        ),
     )
     st.html(_STYLE)
     if state.dark():
         st.html(_DARK)
     page = st.navigation(pages, position="top")
-    controls.sidebar(rules_open=page.url_path == "exit_rules")
+    calibration.settle()
+    controls.sidebar(rules_open=page.url_path in ("exit_rules", "trade_off"))
     header.header(page.title)
     page.run()
 

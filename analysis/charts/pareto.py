@@ -8,9 +8,9 @@ import numpy as np
 from analysis.caption import counted, joined, source_words
 from analysis.chart import Axis, Band, Chart, ChartError, Columns, Line, Mark, Panel, Points, Role, Rule, View
 from analysis.comparison import EQUAL_TERMS, LAST_BLOCK, Compared
-from analysis.exit_rule import ExitRule, MissingReadout
 from analysis.floor import below_floor, floor_words
-from analysis.sweep import Swept, sweep
+from analysis.sweep import Swept
+from analysis.sweep_view import sweep_view
 
 Cost = Literal["mean_loops", "flops"]
 Quality = Literal["cross_entropy", "agreement"]
@@ -38,7 +38,7 @@ class ParetoChart:
 
     def build(self, view: View) -> Chart:
         """The curves of the last looped block. Raises ChartError where quality or cost is undefined."""
-        swept, missing = (view.swept, ()) if view.swept else _sweep(view)
+        swept, missing = (view.swept, ()) if view.swept else sweep_view(view)
         self._check(swept)
         ground = swept[0].ground
         marks: list[Mark] = [*self._null(swept[0]), *self._reference(swept[0])]
@@ -141,6 +141,7 @@ def point_keys(one: Swept) -> Columns:
     return {
         "block": np.full(count, one.ground.name),
         "rule": np.full(count, one.rule.name),
+        "point": np.arange(count),
         "threshold": np.array([point.rule.threshold for point in one.points], dtype=np.float64),
         "patience": np.full(count, one.rule.patience),
         "minimum_loops": np.full(count, one.rule.minimum_loops),
@@ -158,30 +159,6 @@ def _values(one: Swept, name: Cost | Quality) -> np.ndarray:
 
 def _value(point: Compared, name: Cost | Quality) -> float:
     return float(getattr(point, name))
-
-
-def _sweep(view: View) -> tuple[tuple[Swept, ...], tuple[str, ...]]:
-    """The view's rules on its run, and a sentence for each that the run cannot answer."""
-    if not view.rules:
-        raise ChartError("No exit rule is chosen; choose at least one.")
-    last = len(view.trajectory.blocks) - 1
-    read = [trajectory for trajectory in view.run.trajectories if trajectory.blocks[last].readouts]
-    trajectories = read or view.run.trajectories  # a prompt of which nothing was decoded has no quality to compare
-    rules: list[ExitRule] = []
-    missing: list[str] = []
-    for rule in view.rules:
-        try:
-            for trajectory in trajectories:
-                rule.scores(trajectory, last)
-        except MissingReadout as error:
-            missing.append(f"{rule.title}: {error}")
-        else:
-            rules.append(rule)
-    if not rules:
-        raise ChartError(" ".join(missing))
-    if view.block != last:
-        missing.insert(0, f"Shown for block {view.trajectory.blocks[last].name}. {LAST_BLOCK}")
-    return sweep(rules, trajectories, last), tuple(missing)
 
 
 def _words(name: Cost | Quality) -> str:

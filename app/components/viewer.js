@@ -88,9 +88,12 @@ function listen(figure) {
   div.on("plotly_click", (event) => {
     const row = event.points?.[0]?.customdata;
     if (!Array.isArray(row)) return;
+    const names = event.points[0].data?.meta?.columns ?? [];
+    const value = (name) => row[names.indexOf(name)] ?? null;
     const [prompt, position, block, loop] = row;
-    if (pressed) waiting = { prompt, position, block, loop };
-    else send({ prompt, position, block, loop });
+    const keys = { prompt, position, block, loop, rule: value("rule"), point: value("point") };
+    if (pressed) waiting = keys;
+    else send(keys);
   });
   div.on("plotly_relayout", (change) => {
     let byHand = false;

@@ -46,12 +46,17 @@ class Look:
 
 @dataclass(frozen=True)
 class Click:
-    """The keys of a clicked mark; None where it has no such key. ``block`` is the block's name."""
+    """The keys of a clicked mark; None where it has no such key. ``block`` is the block's name.
+
+    ``rule`` and ``point`` are those of a point of a sweep: the rule's name and the number of the threshold.
+    """
 
     prompt: int | None
     position: int | None
     block: str | None
     loop: int | None
+    rule: str | None = None
+    point: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ def clicked(value: Any) -> Click | None:
     if not isinstance(value, Mapping):
         return None
     keys = cast("Mapping[str, Any]", value)
-    return Click(keys.get("prompt"), keys.get("position"), keys.get("block"), keys.get("loop"))
+    return Click(*(keys.get(name) for name in ("prompt", "position", "block", "loop", "rule", "point")))
 
 
 def read_look(value: Any) -> Look | None:

@@ -1,10 +1,11 @@
-"""Page Exit rules: each rule's score against its threshold, the exits on the map of loops, and a table per token."""
+"""Page Exit rules: each rule's score against its threshold, exits on the map of loops, per token and counted, and live."""
 
 import streamlit as st
 
 from analysis.chart import View, chart_builders
+from analysis.comparison import EQUAL_TERMS, LAST_BLOCK
 from analysis.exit_table import exit_table
-from app import fields, state
+from app import calibration, fields, live_part, state
 from app.markdown import literal
 from app.panel import Plot, panel
 
@@ -15,12 +16,11 @@ _NARROWEST = 440
 def render() -> None:
     """Draw the page."""
     view = state.view()
-    st.caption(
-        "Thresholds are in the sidebar. Everything here is post hoc: it is read from one pass through all loops. A live run, "
-        "in which earlier tokens really stop, can differ, because later tokens then see what the earlier ones left behind."
-    )
-    with st.container(horizontal=True, key="options_rule"):
+    _reading(view)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="options_rule"):
         rule = fields.instance(chart_builders()["rule"], prefix="rule")
+        calibration.button()
+    calibration.outcome()
     panel(Plot("rule", rule))
     grid = st.grid(2, min_column_width=_NARROWEST, gap=("small", "medium"))
     with grid.cell():
@@ -28,6 +28,24 @@ def render() -> None:
     with grid.cell():
         if view is not None:
             _table(view)
+    panel(Plot("exit_histogram", chart_builders()["exit_histogram"]()))
+    live_part.part()
+
+
+def _reading(view: View | None) -> None:
+    """How the page is to be read: post hoc or live, and on what terms rules are compared."""
+    if view is not None and view.trajectory.provenance.mode == "live":
+        how = (
+            "This run is live: its loops really stopped, so scores end where the tokens left, and the rules are read from what "
+            "was run."
+        )
+    else:
+        how = (
+            "Thresholds are in the sidebar. Charts and table are post hoc: read from one pass through all loops. A live run, "
+            "in which earlier tokens really stop, can differ, as later tokens then see what the earlier ones left."
+        )
+    blocks = 0 if view is None else len(view.trajectory.blocks)
+    st.caption(f"{how} {EQUAL_TERMS}{f' {LAST_BLOCK}' if blocks > 1 else ''}")
 
 
 def _table(view: View) -> None:

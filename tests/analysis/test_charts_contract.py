@@ -34,7 +34,7 @@ def words_are_complete(chart: Chart) -> None:
 
 
 def test_the_charts_that_the_pages_name_exist() -> None:
-    assert NAMES == ["checkpoints", "curves", "drift", "heatmap", "pareto", "rule", "says", "trajectory"]
+    assert NAMES == ["checkpoints", "curves", "drift", "exit_histogram", "heatmap", "pareto", "rule", "says", "trajectory"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +58,7 @@ def test_default_chart_has_words_and_keyed_rows(name: str, token: int | None) ->
     for row in rows:
         if row["mark"] != Rule.__name__.lower():
             assert "block" in row
-            assert name in ("drift", "pareto") or isinstance(row["loop"], int)
+            assert name in ("drift", "exit_histogram", "pareto") or isinstance(row["loop"], int)
             assert not any(isinstance(value, float) and not np.isfinite(value) for value in row.values())
             if "position" in row:
                 assert row["token"] == chosen.trajectory.labels[row["position"]]

@@ -1,13 +1,16 @@
 """The page under AppTest: opened, run, and read without a browser."""
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
+from analysis.exit_rule import exit_rules_by_family
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "app" / "streamlit_app.py"
-VIEWS = ("views/trajectories.py", "views/two_scales.py", "views/exit_rules.py")
+VIEWS = ("views/trajectories.py", "views/two_scales.py", "views/exit_rules.py", "views/trade_off.py")
 SECONDS = 90
 
 
@@ -73,6 +76,25 @@ def errors(page: AppTest) -> str:
 def captions(page: AppTest) -> str:
     """All captions on the page, as text."""
     return " ".join(caption.value.replace("\\", "") for caption in page.caption)
+
+
+def mark_rules(page: AppTest, names: Collection[str]) -> AppTest:
+    """Mark these exit rules and no others."""
+    for pills in page.pills:
+        family = str(pills.key).removeprefix("rules.")
+        if family != pills.key:
+            pills.set_value([name for name, kind in exit_rules_by_family().items() if kind.family == family and name in names])
+    return page.run()
+
+
+def settled(page: AppTest, job: str) -> AppTest:
+    """The page once a job that is followed under this name is over."""
+    end = time.monotonic() + SECONDS
+    while page.session_state.get(f"_{job}_job") is not None:
+        assert time.monotonic() < end, f"{job} did not end"
+        time.sleep(0.05)
+        page.run()
+    return page
 
 
 def titles(page: AppTest) -> list[str]:

@@ -11,7 +11,7 @@ from tests.e2e import screen
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("path", ["", "two_scales", "exit_rules"])
+@pytest.mark.parametrize("path", ["", "two_scales", "exit_rules", "trade_off"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_page_has_no_serious_finding(browser: Browser, server: str, path: str, theme: Any) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=theme)

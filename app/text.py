@@ -1,0 +1,121 @@
+"""A text that exit rules are compared or calibrated on: bundled or uploaded, run in windows through the model on screen."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import streamlit as st
+
+from analysis import study
+from analysis.exit_rule import ExitRule
+from analysis.needs import lenses_of, quantities_of
+from analysis.texts import BundledText, bundled_text, window_length
+from app import cache, state, windows
+
+Source = Literal["report", "calibrate", "upload"]
+SOURCES: Final[Mapping[Source, str]] = {
+    "report": "Bundled evaluation text (report.txt)",
+    "calibrate": "Bundled calibration text (calibrate.txt)",
+    "upload": "Upload",
+}
+JOB: Final = "sweep"
+"""Name of the job that runs the text of the page Trade-off."""
+
+_QUERY_FILE: Final = "text_file"
+FEWEST: Final = 16
+TOKENS: Final = 1024
+"""Tokens of a text that are run, at least and where nobody chose."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text by name. ``digest`` tells two of the same name apart."""
+
+    name: str
+    words: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A text as it ran: full depth, statistics and readouts of every window, no states.
+
+    ``base`` is the request of the run on screen from which model and settings came.
+    """
+
+    text: Text
+    base: study.Request
+    run: study.Run
+    identity: str
+    flops: study.Flops | None
+
+
+def bundled(name: BundledText) -> Text:
+    """One of the texts that come with the project."""
+    return _text(f"{name}.txt", bundled_text(name))
+
+
+def keep_upload(name: str, data: bytes) -> None:
+    """Remember an uploaded text for this session, and name it in the link."""
+    text = _text(name, data.decode("utf-8", errors="replace"))
+    state.put("_text", text)
+    st.query_params[_QUERY_FILE] = f"{name} ({text.digest[:12]})"
+
+
+def uploaded() -> Text | None:
+    """The uploaded text, None while there is none."""
+    return state.get("_text")
+
+
+def missing_words() -> str:
+    """What to do while no text was uploaded."""
+    named = st.query_params.get(_QUERY_FILE, "")
+    if named:
+        return f"This link goes with the text {named}, which a link cannot carry; upload it."
+    return "No text was given; upload a .txt file."
+
+
+def _text(name: str, words: str) -> Text:
+    return Text(name, words, hashlib.sha256(words.encode()).hexdigest())
+
+
+def same_model(one: study.Request, other: study.Request) -> bool:
+    """Whether two requests run the same model in the same way, whatever their prompts and what they record."""
+    return replace(one, prompts=other.prompts, lenses=other.lenses, record=other.record, quantities=other.quantities) == other
+
+
+def record(
+    text: Text,
+    base: study.Request,
+    rules: Sequence[ExitRule],
+    *,
+    tokens: int,
+    last: bool,
+    kept: cache.Shelf,
+    progress: Callable[[str, float], None],
+    cancel: Callable[[], bool],
+) -> Recorded:
+    """Run the first ``tokens`` tokens of a text in windows; those that ran before come from the shelf.
+
+    ``last``: whether the last looped block will be read, or another one, which the coda lens does not decode.
+    Raises one of study.KNOWN_ERRORS with a sentence.
+    """
+    card = study.card(base.checkpoint, named=base.named)
+    ids, _ = study.tokenize(base.checkpoint, text.words, named=base.named)
+    if len(ids) < 2:
+        raise study.RequestError(f"The text {text.name} has fewer than 2 tokens; give a longer one.")
+    request = study.resolve(
+        replace(
+            base,
+            prompts=windows.windows(ids, tokens=tokens, length=window_length(tokens, context=card.context)),
+            lenses=lenses_of(rules, last=last),
+            record=study.Record(states=False),
+            quantities=quantities_of(rules),
+        )
+    )
+    needed = study.estimate(request.for_prompt(0))
+    if not needed.fits:
+        raise study.MemoryLimit(needed.sentence())
+    run = cache.obtain(request, kept, progress=progress, cancel=cancel)
+    return Recorded(text, base, run, request.key(), card.flops)
