@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install app test lint bench demo-train demo-runs demo-report
+.PHONY: help install app test lint bench demo-train demo-runs demo-report headline
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -38,6 +38,9 @@ demo-runs: $(VENV)/.installed ## build the runs and cards that come with the dem
 
 demo-report: $(VENV)/.installed ## measure the demo's checkpoints on text they never saw
 	@$(BIN)/python -m model.report
+
+headline: $(VENV)/.installed ## measure the exit rules live at equal loops; renews docs/headline.* and the README
+	@$(BIN)/python -m analysis.headline
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
