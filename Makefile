@@ -19,7 +19,8 @@ app: $(VENV)/.installed ## start the page in the browser
 	@$(BIN)/streamlit run app
 
 test: lint ## all checks and tests, with coverage
-	@$(BIN)/python -m pytest tests --ignore=tests/benchmarks --cov --cov-report=term
+	@$(BIN)/python -m pytest tests --ignore=tests/benchmarks --ignore=tests/e2e -n logical --dist loadfile --cov --cov-report=
+	@$(BIN)/python -m pytest tests/e2e --cov --cov-append --cov-report=term
 
 lint: $(VENV)/.installed-dev ## format, lint, types and import rules
 	@$(BIN)/ruff format --check .

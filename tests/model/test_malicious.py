@@ -65,7 +65,7 @@ def test_an_attack_or_damage_is_refused_in_one_sentence_and_nothing_runs(tmp_pat
     write(folder, canary)
     sentence = refused(folder, door)
     too_large = door == "upload" and sum(path.stat().st_size for path in folder.iterdir()) > CAP
-    assert ("larger than this server's cap of 70 MB" if too_large else word) in sentence
+    assert ("larger than this server's cap of 70 MiB" if too_large else word) in sentence
     assert "\n" not in sentence
     assert len(sentence) < 400
     assert sentence.endswith(".")
