@@ -25,6 +25,9 @@ def exit_table(view: View) -> ExitTable:
     trajectory = view.trajectory
     columns: dict[str, tuple[object, ...]] = {"position": tuple(range(trajectory.tokens)), "token": trajectory.labels}
     found, missing = rule_exits(trajectory, view.block, view.rules)
+    trace, live = trajectory.blocks[view.block], trajectory.provenance.mode == "live"
+    if live:
+        columns["loops run, live"] = tuple(int(loops) for loops in trace.loops_run)
     counts: list[str] = []
     for one in found:
         columns[one.rule.title] = one.exits.words()
@@ -38,8 +41,9 @@ def exit_table(view: View) -> ExitTable:
             f"{rule_words(one.rule, trajectory, (view.block,))}: {median}, {counted(never, 'token')} never"
             + (f", {counted(int(np.sum(~one.exits.defined)), 'token')} undefined" if not one.exits.defined.all() else "")
         )
+    how = "read from what a live run ran" if live else "post hoc"
     caption = joined(
-        f"Loops run when a rule stops, of K = {trajectory.blocks[view.block].loops}; post hoc. "
+        f"Loops run when a rule stops, of K = {trace.loops}; {how}. "
         '"never": no loop reaches the threshold. Empty: the rule is undefined there.',
         f"{'; '.join(counts)}." if counts else "",
     )

@@ -12,6 +12,7 @@ from analysis.sweep_table import reached_rows
 from app import cache, fields, marked, state, text, watch
 from app import job as jobs
 from app.markdown import literal
+from app.table import table
 
 _JOB: Final = "calibration"
 _GOALS: Final[Mapping[GoalKind, str]] = {"quality": "Quality", "budget": "Budget"}
@@ -82,8 +83,7 @@ def outcome() -> None:
     with st.container(key="calibrated", gap="small"):
         header, *rows = reached_rows(found.aimed.reached)
         st.header(literal(f"Calibrated to {found.aimed.goal.words()}, block {found.block}"), anchor=False)
-        columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-        st.dataframe(columns, hide_index=True, alt="Calibrated thresholds, and what they give on both texts")
+        table(header, rows, alt="Calibrated thresholds, and what they give on both texts")
         st.caption(
             literal(
                 f"{found.on} Post hoc. The sliders stand at these thresholds; a rule without one has none that meets the goal, "

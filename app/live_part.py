@@ -12,17 +12,19 @@ from analysis.live_table import LIVE_HEADER, live_rows, live_words
 from app import job as jobs
 from app import state, watch
 from app.markdown import literal
+from app.table import table
 
 _JOB: Final = "live"
 
 
 @dataclass(frozen=True)
 class Lived:
-    """A comparison, with the rule that ran, the prompt's tokens and the names of the blocks."""
+    """A comparison, with the rule that ran, the names of the blocks and the number of the prompt's tokens."""
 
     rule: ExitRule
     identity: str
     blocks: tuple[str, ...]
+    tokens: int
     found: Comparison
 
 
@@ -69,11 +71,11 @@ def _start(rule: ExitRule) -> None:
     prompt = state.selection()[0]
     request, trajectory = current.request.for_prompt(prompt), current.run.trajectories[prompt]
     post_hoc = study.Run(request=request.to_json(), trajectories=(trajectory,))
-    identity = f"{current.identity} {prompt}"
+    identity, names = f"{current.identity} {prompt}", tuple(block.name for block in trajectory.blocks)
 
     def work(progress: jobs.Progress, cancel: jobs.Cancel) -> Lived:
         run = live(request, rule, study.Decoding(), progress=progress, cancel=cancel)
-        return Lived(rule, identity, tuple(block.name for block in trajectory.blocks), compare(run, post_hoc, rule))
+        return Lived(rule, identity, names, trajectory.tokens, compare(run, post_hoc, rule))
 
     watch.begin(_JOB, jobs.start("live run", work))
 
@@ -82,13 +84,15 @@ def _outcome(lived: Lived) -> None:
     current = state.shown()
     rule, found = lived.rule, lived.found
     lens = f", {found.lens} lens" if found.lens else ""
-    st.dataframe(
-        {name: [row[i] for row in live_rows(found, lived.blocks)] for i, name in enumerate(LIVE_HEADER)},
-        hide_index=True,
+    table(
+        LIVE_HEADER,
+        live_rows(found, lived.blocks),
         alt="Mean loops live and post hoc, and the share of tokens with equal exit loops, per looped block",
     )
     st.markdown(" · ".join(f"{label} **{literal(value)}**" for label, value in live_words(found)))
-    words = f"{rule.title} {rule.stops} {rule.threshold:.4g}, patience {rule.patience}: {found.tokens} tokens{lens}."
+    cancelled = f" of {lived.tokens}, as the run was cancelled" if found.tokens < lived.tokens else ""
+    done = f"{found.tokens} tokens{cancelled}"
+    words = f"{rule.title} {rule.stops} {rule.threshold:.4g}, patience {rule.patience}: {done}{lens}."
     st.caption(literal(words))
     if current is None or lived.identity != f"{current.identity} {state.selection()[0]}" or rule not in state.rules():
         st.info("Rule, settings or run on screen have changed since; run live again.", icon=":material/info:")

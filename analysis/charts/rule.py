@@ -8,8 +8,10 @@ import numpy as np
 from analysis import paths
 from analysis.caption import counted, joined, nonfinite_words, source_words, token_words
 from analysis.chart import Axis, Chart, ChartError, Line, Mark, Panel, Points, Role, Rule, View
+from analysis.comparison import ComparisonError, ground_of
 from analysis.exit_marks import RuleExits, exit_words, rule_exits, rule_words
 from analysis.exit_rule import NEVER, ExitRule
+from analysis.floor import floor_words, threshold_floor
 from analysis.keys import first_step_rings, loop_axis, loop_numbers, loop_rules, token_keys
 
 
@@ -60,7 +62,7 @@ class RuleChart:
             ),
             alt=f"Scores of {len(shown)} exit rules on {who} over {counted(trace.loops, 'loop')}: {'; '.join(verdicts)}.",
             provenance=trajectory.provenance,
-            warnings=(*nonfinite_words(trajectory, (view.block,)), *blank, *missing),
+            warnings=(*nonfinite_words(trajectory, (view.block,)), *blank, *missing, *_floors(view, shown)),
         )
 
     def _panel(self, view: View, token: int, found: RuleExits) -> Panel:
@@ -87,6 +89,17 @@ class RuleChart:
             ),
             title=exit_words(found, token),
         )
+
+
+def _floors(view: View, shown: tuple[RuleExits, ...]) -> tuple[str, ...]:
+    """A sentence for each threshold below what the run's dtype resolves; none for runs that are not compared, live ones say."""
+    try:
+        ground = ground_of(view.run.trajectories, view.block)
+    except ComparisonError:
+        return ()
+    dtype = ground.provenance.dtype
+    said = (floor_words(one.rule, threshold_floor(one.rule, ground), dtype) for one in shown)
+    return tuple(sentence for sentence in said if sentence)
 
 
 def _look(rule: ExitRule) -> Role:

@@ -17,6 +17,7 @@ from app import cache, fields, marked, state, text, watch
 from app import job as jobs
 from app.markdown import literal
 from app.panel import Plot, panel_of
+from app.table import table
 
 _EXIT_RULES = "views/exit_rules.py"
 _COSTS = {"mean_loops": "Mean loops", "flops": "Operations"}
@@ -149,11 +150,7 @@ def _point(swept: tuple[Swept, ...]) -> None:
             )
         if applied:
             _applied(point.rule)
-        st.dataframe(
-            {name: [value] for name, value in zip(POINT_HEADER, point_rows(one, int(number)), strict=True)},
-            hide_index=True,
-            alt="Settings and results of the chosen point",
-        )
+        table(POINT_HEADER, [point_rows(one, int(number))], alt="Settings and results of the chosen point")
         words = floor_words(point.rule, one.floor, one.ground.provenance.dtype)
         if words:
             st.warning(literal(words), icon=":material/warning:")
@@ -170,11 +167,7 @@ def _summary(swept: tuple[Swept, ...]) -> None:
     header, *rows = summary(swept)
     names = [name if header.index(name) == i else f"{name} of the gain" for i, name in enumerate(header)]
     st.header("Rules at equal loops", anchor=False)
-    st.dataframe(
-        {name: [row[i] for row in rows] for i, name in enumerate(names)},
-        hide_index=True,
-        alt="Each rule's distance to the oracle and gain over a fixed number of loops, smallest distance first",
-    )
+    table(names, rows, alt="Each rule's distance to the oracle and gain over a fixed number of loops, smallest distance first")
     st.caption(
         literal(
             "gap: nats above the oracle at equal mean loops, the mean over budgets; gain: the gap of a fixed number of loops "

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
@@ -95,6 +96,15 @@ def settled(page: AppTest, job: str) -> AppTest:
         time.sleep(0.05)
         page.run()
     return page
+
+
+def tables(page: AppTest) -> list[dict[str, list[str]]]:
+    """The small tables on the page, as words by column."""
+    found: list[dict[str, list[str]]] = []
+    for element in page.table:
+        frame: Any = element.value
+        found.append({str(n).replace("\\", ""): [str(v).replace("\\", "") for v in frame[n]] for n in frame.columns})
+    return found
 
 
 def titles(page: AppTest) -> list[str]:

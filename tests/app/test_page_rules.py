@@ -3,7 +3,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 # (tables of the page are pandas frames, which have no types)
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
@@ -124,7 +124,7 @@ def test_calibrate_sets_the_sliders_and_reports_the_held_out_text(goal: str, toy
     after = {rule.name: rule.threshold for rule in page.session_state["_rules"]}
     assert after == pytest.approx({one.rule.name: one.calibration.rule.threshold for one in found.reached}, rel=1e-8)
     assert after != before
-    assert any("held-out loops" in one.value.columns for one in page.dataframe)
+    assert any("held-out loops" in one for one in pages.tables(page))
 
 
 def test_a_calibration_that_fails_says_so_and_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,10 +151,71 @@ def test_a_rule_runs_live_on_the_prompt_on_screen() -> None:
     assert not page.error
     lived = page.session_state["_live"]
     assert lived.found.tokens == page.session_state["_shown"].run.trajectories[0].tokens
-    assert any("mean loops live" in one.value.columns for one in page.dataframe)
+    assert any(one.get("block") == ["h[1]", "h[2,3]", "h[4]"] for one in pages.tables(page))
     assert "tokens per second" in " ".join(one.value for one in page.markdown)
     page.select_slider(key="step_norm.threshold").set_value(1e-5).run()
     assert "run live again" in " ".join(one.value for one in page.info)
+
+
+def test_a_live_run_folder_shows_what_really_ran_beside_the_rules(tmp_path: Any) -> None:
+    made = toy_run(prompts=1, loops=8)
+    trajectory = made.trajectories[0]
+    ran = np.array([3, 8, 5, 2, 8])[: trajectory.tokens]
+    blocks = tuple(_left_after(block, ran) for block in trajectory.blocks)
+    lived = replace(trajectory, blocks=blocks, provenance=replace(trajectory.provenance, mode="live"))
+    study.save(study.Run(made.request, (lived,)), tmp_path / "made")
+    page = pages.opened(input="Run folder", folder=str(tmp_path / "made"))
+    page.switch_page("views/exit_rules.py").run()
+    assert not page.exception
+    assert not page.error
+    assert "This run is live" in pages.captions(page)
+    table: Any = next(one.value for one in page.dataframe if "loops run, live" in one.value.columns)
+    assert table["loops run, live"].tolist() == ran.tolist()
+    page.switch_page("views/trade_off.py").run()
+    assert not page.exception
+    assert "compare rules post hoc" in " ".join(one.value for one in page.info)
+
+
+def _left_after(block: Any, ran: np.ndarray) -> Any:
+    """The block as a live run leaves it: nothing is known of a token after its last loop."""
+    gone = np.arange(1, block.loops + 1)[:, None] > ran[None]
+
+    def cut(values: np.ndarray) -> np.ndarray:
+        if values.dtype.kind == "f":
+            left = values.copy()
+            left[gone] = np.nan
+            return left
+        return np.where(gone[..., None] if values.ndim == 3 else gone, -1, values)
+
+    changed = {name: cut(getattr(block, name)) for name in ("state_norm", "step_norm", "step_cosine", "acceleration")}
+    states = block.states.copy()
+    states[1:][gone] = np.nan
+    return replace(block, **changed, loops_run=ran, states=states, readouts={k: cut(v) for k, v in block.readouts.items()})
+
+
+def test_a_threshold_below_the_noise_floor_is_named() -> None:
+    page = pages.opened(**{"step_norm.threshold": "1e-06"})
+    page.switch_page("views/exit_rules.py").run()
+    assert "mostly rounding of float32" in " ".join(one.value for one in page.warning)
+    page.select_slider(key="step_norm.threshold").set_value(0.5).run()
+    assert "mostly rounding" not in " ".join(one.value for one in page.warning)
+
+
+def test_calibration_on_the_text_of_a_sweep_holds_out_its_second_half(toy_runs: list[study.Request]) -> None:
+    page = pages.opened(**{"text.tokens": "48", "goal": "Budget", "goal.loops": "4", "goal.text": "sweep"})
+    page.switch_page("views/trade_off.py").run()
+    page.button(key="sweep").click().run()
+    pages.settled(page, "sweep")
+    page.switch_page("views/exit_rules.py").run()
+    page.selectbox(key="goal.text").set_value("sweep").run()
+    page.button(key="calibrate_now").click().run()
+    pages.settled(page, "calibration")
+    assert not page.error
+    assert len(toy_runs) == 8
+    assert "first half of report.txt" in pages.captions(page)
+    held = page.session_state["_calibration"].aimed.reached[0].held_out
+    assert held is not None
+    assert held.tokens == 4 * 5  # windows of toy tokens that have a next one
 
 
 def test_a_run_folder_offers_neither_calibration_nor_a_live_run_and_says_why(tmp_path: Any) -> None:

@@ -120,7 +120,7 @@ def test_a_click_on_a_point_shows_its_settings_and_applies_them_on_the_other_pag
     page.run()
     assert page.selectbox(key="point.rule").value == "acceleration"
     assert page.number_input(key="point").value == 3
-    table: Any = next(one.value for one in page.dataframe if "threshold" in one.value.columns)
+    table = next(one for one in pages.tables(page) if "threshold" in one)
     page.button(key="apply_point").click().run()
     assert not page.exception
     assert "acceleration now stops" in page.success[0].value

@@ -1,0 +1,13 @@
+"""A small table of words: a plain HTML one, as two of Streamlit's grids on a page share the ids of their cells."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app.markdown import literal
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, alt: str) -> None:
+    """Draw rows of words under a header whose words differ."""
+    columns = {literal(name): [literal(row[i]) for row in rows] for i, name in enumerate(header)}
+    st.table(columns, hide_index=True, border="horizontal", alt=alt)
