@@ -40,7 +40,7 @@ def read_prompts(name: str, data: bytes) -> tuple[Prompt, ...]:
     if len(data) > MAX_BYTES:
         raise PromptError(f"{name} has {len(data):,} bytes; at most {MAX_BYTES:,} are read, so split it into several files.")
     prompts: list[Prompt] = []
-    for prompt in read(name, _decode(name, data)):
+    for prompt in read(name, decoded(name, data)):
         if len(prompts) == MAX_PROMPTS:
             raise PromptError(f"{name} holds more than {MAX_PROMPTS} prompts; split it into several files.")
         prompts.append(prompt)
@@ -49,7 +49,8 @@ def read_prompts(name: str, data: bytes) -> tuple[Prompt, ...]:
     return tuple(prompts)
 
 
-def _decode(name: str, data: bytes) -> str:
+def decoded(name: str, data: bytes) -> str:
+    """The text of an uploaded file, with plain line breaks. Raises PromptError where it is not UTF-8 text."""
     if b"\0" in data:
         raise PromptError(f"{name} is no text: it holds NUL bytes; give a text file saved as UTF-8.")
     try:

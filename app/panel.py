@@ -10,7 +10,7 @@ from analysis import study
 from analysis.caption import nonfinite_words
 from analysis.chart import Chart, ChartBuilder, View, chart_rows
 from analysis.export import KINDS, VENUES, Kind, export, file_name
-from app import cache, state
+from app import cache, looks, state
 from app.components.viewer import clicked, viewer
 from app.markdown import literal
 
@@ -76,7 +76,7 @@ def _drawn(plot: Plot, view: View, current: state.Shown) -> cache.Drawn | None:
     words = (current.identity, view.prompt, view.token, view.block, view.loop, view.rules, bool(view.swept), plot)
     try:
         return cache.drawn(
-            repr(words), plot.builder, view, dark=state.dark(), revision=_revision(plot, view, current), height=plot.height
+            repr(words), plot.builder, view, dark=looks.dark(), revision=_revision(plot, view, current), height=plot.height
         )
     except study.KNOWN_ERRORS as error:
         st.header(literal(plot.builder.title), anchor=False)
@@ -110,15 +110,15 @@ def _figure(plot: Plot, drawn: cache.Drawn, view: View, current: state.Shown) ->
         key=key,
         alt=drawn.chart.alt,
         height=drawn.height,
-        dark=state.dark(),
-        look=state.look(plot.name, revision),
+        dark=looks.dark(),
+        look=looks.look(plot.name, revision),
         on_click=follow,
     )
     if seen.look is not None:
-        state.keep_look(plot.name, revision, seen.look)
-    if state.keep_dark(seen.dark) or state.take_click():
+        looks.keep_look(plot.name, revision, seen.look)
+    if looks.keep_dark(seen.dark) or state.take_click():
         st.rerun()
-    camera = state.camera(plot.name) if drawn.chart.camera is not None else None
+    camera = looks.camera(plot.name) if drawn.chart.camera is not None else None
     return drawn.chart if camera is None else drawn.chart.seen_from(camera)
 
 

@@ -1,20 +1,19 @@
-"""Session state: the run on screen and how it is looked at. Only this and ``wanted`` read or write it and the link."""
+"""Session state: the run on screen and what of it is selected. Other modules reach session state through this one."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import streamlit as st
 
 from analysis import study
-from analysis.chart import Camera, View
-from analysis.draw.plotly import camera_from_eye, eye
+from analysis.chart import View
 from analysis.exit_rule import ExitRule, default_rules
 from app import cache
 from app import job as jobs
-from app.components.viewer import Click, Look
+from app.components.viewer import Click
 
 WINDOW: Final = "says.window"
 """Key of the range of tokens in the map of what the model says."""
@@ -22,8 +21,6 @@ WINDOW: Final = "says.window"
 POINT_RULE: Final = "point.rule"
 POINT: Final = "point"
 """Keys of the chosen point of a sweep: the rule's name, and the number of its threshold."""
-
-_QUERY_CAMERA = "camera"
 
 
 @dataclass(frozen=True)
@@ -240,49 +237,3 @@ def take_click() -> bool:
 def clicked_in(key: str) -> Any:
     """The click that a viewer has just reported; for its callback."""
     return getattr(get(key), "clicked", None)
-
-
-# How it is looked at -----------------------------------------------------------------------------------------------
-
-
-def dark() -> bool:
-    """Whether the page is dark: as a figure saw it last, else as the browser said when it connected."""
-    seen = get("_dark")
-    return bool(seen) if seen is not None else st.context.theme.type == "dark"
-
-
-def keep_dark(seen: bool | None) -> bool:
-    """Remember what a figure saw; True when that is news."""
-    if seen is None or seen == dark():
-        return False
-    put("_dark", seen)
-    return True
-
-
-def look(name: str, revision: str) -> Look | None:
-    """Zoom and camera of a figure as they were left, as long as it still shows the same (``revision``)."""
-    held = cast("dict[str, tuple[str, Look]]", get("_looks", {})).get(name)
-    if held is not None and held[0] == revision:
-        return held[1]
-    seen = camera(name)
-    return None if seen is None else Look(eyes={"scene": eye(seen)})
-
-
-def keep_look(name: str, revision: str, seen: Look) -> None:
-    """Remember zoom and camera; a camera also goes into the URL."""
-    held = cast("dict[str, tuple[str, Look]]", get("_looks", {}))
-    put("_looks", held | {name: (revision, seen)})
-    for first in seen.eyes.values():
-        found = camera_from_eye(first)
-        st.query_params[f"{name}.{_QUERY_CAMERA}"] = f"{found.azimuth:g},{found.elevation:g}"
-        break
-
-
-def camera(name: str) -> Camera | None:
-    """The camera of a figure as it stands in the URL; None when it was never turned."""
-    azimuth, sign, elevation = st.query_params.get(f"{name}.{_QUERY_CAMERA}", "").partition(",")
-    try:
-        found = Camera(float(azimuth), float(elevation)) if sign else None
-    except ValueError:
-        return None
-    return found if found is not None and math.isfinite(found.azimuth) else None

@@ -11,7 +11,7 @@ if _ROOT not in sys.path:
 
 import streamlit as st  # noqa: E402
 
-from app import access, calibration, controls, header, state  # noqa: E402
+from app import access, calibration, controls, header, looks  # noqa: E402
 
 # Four ways to give a prompt fit side by side only if they stand closer than Streamlit puts them.
 _STYLE = """
@@ -64,7 +64,7 @@ def main() -> None:
         ),
     )
     st.html(_STYLE)
-    if state.dark():
+    if looks.dark():
         st.html(_DARK)
     page = st.navigation(pages, position="top")
     calibration.settle()

@@ -10,6 +10,7 @@ import streamlit as st
 from analysis import study
 from analysis.exit_rule import ExitRule
 from analysis.needs import lenses_of, quantities_of
+from analysis.prompts import decoded
 from analysis.texts import BundledText, bundled_text, window_length
 from app import cache, state, windows
 
@@ -57,8 +58,8 @@ def bundled(name: BundledText) -> Text:
 
 
 def keep_upload(name: str, data: bytes) -> None:
-    """Remember an uploaded text for this session, and name it in the link."""
-    text = _text(name, data.decode("utf-8", errors="replace"))
+    """Remember an uploaded text for this session, and name it in the link. Raises PromptError; the one before stays."""
+    text = _text(name, decoded(name, data))
     state.put("_text", text)
     st.query_params[_QUERY_FILE] = f"{name} ({text.digest[:12]})"
 

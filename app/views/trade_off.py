@@ -10,6 +10,7 @@ from analysis.comparison import EQUAL_TERMS, LAST_BLOCK
 from analysis.exit_rule import ExitRule
 from analysis.floor import floor_words
 from analysis.points import POINT_HEADER, point_rows
+from analysis.prompts import PromptError
 from analysis.study import KNOWN_ERRORS
 from analysis.sweep import Swept
 from analysis.sweep_table import CLOSE, summary
@@ -72,7 +73,10 @@ def _controls() -> None:
 def _uploaded() -> text.Text | None:
     given = st.file_uploader("Text file", type=["txt"], max_upload_size=4, key="text_upload", width=330)
     if given is not None:
-        text.keep_upload(given.name, given.getvalue())
+        try:
+            text.keep_upload(given.name, given.getvalue())
+        except PromptError as error:
+            st.error(literal(str(error)))
     return text.uploaded()
 
 

@@ -8,6 +8,7 @@ from app.components.viewer import Click, clicked, read_look
 def test_a_click_is_read_with_the_keys_it_has() -> None:
     assert clicked(None) is None
     assert clicked({"prompt": 0, "position": 3, "block": "h[1]", "loop": None}) == Click(0, 3, "h[1]", None)
+    assert clicked({"block": "h[1]", "rule": "kl", "point": 4}) == Click(None, None, "h[1]", None, "kl", 4)
 
 
 def test_a_look_is_read_with_ranges_and_eyes() -> None:
@@ -44,21 +45,21 @@ def test_a_camera_goes_into_the_link_and_comes_back_while_the_picture_is_the_sam
     def script() -> None:
         import streamlit as st
 
-        from app import state
+        from app import looks
         from app.components.viewer import Look
 
-        assert state.look("space", "a") is None
+        assert looks.look("space", "a") is None
         seen = Look(ranges={"xaxis": (0.0, 1.0)}, eyes={"scene": {"x": 0.0, "y": 2.0, "z": 0.0}})
-        state.keep_look("space", "a", seen)
+        looks.keep_look("space", "a", seen)
         assert st.query_params["space.camera"] == "90,0"
-        assert state.look("space", "a") == seen
-        other = state.look("space", "b")  # another picture: its axes are others, the camera may stay
+        assert looks.look("space", "a") == seen
+        other = looks.look("space", "b")  # another picture: its axes are others, the camera may stay
         assert other is not None
         assert not other.ranges
         assert other.eyes["scene"]["y"] > 1.0 > abs(other.eyes["scene"]["x"])
         for wrong in ("x,y", "90", "90,100", "inf,0"):
             st.query_params["space.camera"] = wrong
-            assert state.camera("space") is None
+            assert looks.camera("space") is None
 
     page = AppTest.from_function(script, default_timeout=60).run()
     assert not page.exception
@@ -66,13 +67,13 @@ def test_a_camera_goes_into_the_link_and_comes_back_while_the_picture_is_the_sam
 
 def test_what_a_figure_says_about_the_theme_counts_until_it_says_otherwise() -> None:
     def script() -> None:
-        from app import state
+        from app import looks
 
-        assert not state.dark()
-        assert not state.keep_dark(None)
-        assert state.keep_dark(True)
-        assert not state.keep_dark(True)
-        assert state.dark()
+        assert not looks.dark()
+        assert not looks.keep_dark(None)
+        assert looks.keep_dark(True)
+        assert not looks.keep_dark(True)
+        assert looks.dark()
 
     page = AppTest.from_function(script, default_timeout=60).run()
     assert not page.exception

@@ -72,6 +72,14 @@ def test_an_own_text_is_uploaded_and_named_in_the_link(toy_runs: list[study.Requ
     assert not page.button(key="sweep").disabled
 
 
+def test_a_file_that_is_no_text_is_refused_in_a_sentence() -> None:
+    page = on_page(text="Upload")
+    page.file_uploader(key="text_upload").upload("mine.txt", b"\x00\x01").run()
+    assert not page.exception
+    assert "no text" in pages.errors(page)
+    assert page.button(key="sweep").disabled
+
+
 def test_a_link_with_a_text_of_its_own_asks_for_it() -> None:
     page = on_page(text="Upload", text_file="mine.txt (0123456789ab)")
     assert "mine.txt" in page.info[0].value.replace("\\", "")
