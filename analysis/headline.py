@@ -122,7 +122,7 @@ def main() -> None:
     """Measure and write. About ten minutes on two cores; one that was stopped goes on."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: a token alone is too little work for two threads
     parser = argparse.ArgumentParser(description="Measure exit rules live, at equal loops.")
-    parser.add_argument("--windows", type=int, default=12, help="windows of report.txt for the demo")
+    parser.add_argument("--windows", type=int, default=24, help="windows of report.txt for the demo")
     parser.add_argument("--tokens", type=int, default=24, help="scored tokens of each of them")
     parser.add_argument("--trained-tokens", type=int, default=32, help="scored tokens of each window of the other models")
     parser.add_argument("--kept", type=Path, default=_KEPT, help="where measured windows are kept")
