@@ -221,28 +221,40 @@ def _log_normaliser(chunks: Iterable[Chunk]) -> Float[Tensor, "loops tokens"]:
 class RunningKL:
     """KL(p || q) in nats where the logits of q are those of p plus d: log(1 + E_p[expm1(x) - x]), x = d - E_p[d].
 
-    Exact for tiny divergences, where subtracting log-probabilities leaves rounding only; never negative.
-    Takes two turns: the mean of d under p, then the excess.
+    Exact for tiny divergences, where subtracting log-probabilities leaves rounding only; never negative. The vocabulary
+    is walked once: each stretch is centred by its own mean, and its sum of expm1(x) - x moved to the common mean
+    when it is added. With S the sum of p and sum p x = 0, a move of the centre by t turns the sum A into
+    e^t A + S (expm1(t) - t), two terms that are never negative.
     """
 
     def __init__(self) -> None:
+        self._weight: Tensor | None = None
         self._mean: Tensor | None = None
         self._excess: Tensor | None = None
 
-    def take(self, p: Float[Tensor, "rows tokens entries"], d: Float[Tensor, "rows tokens entries"], *, turn: int) -> None:
+    def take(self, p: Float[Tensor, "rows tokens entries"], d: Float[Tensor, "rows tokens entries"]) -> None:
         """Add a stretch of the vocabulary: probabilities under p, and logit changes from p to q."""
-        if turn == 0:
-            part = (p * d).sum(dim=-1)
-            self._mean = part if self._mean is None else self._mean + part
+        weight = p.sum(dim=-1)
+        mean = torch.where(weight > 0, (p * d).sum(dim=-1) / weight, 0.0)
+        excess = (p * _expm1_excess(d - mean[..., None])).sum(dim=-1)
+        if self._weight is None or self._mean is None or self._excess is None:
+            self._weight, self._mean, self._excess = weight, mean, excess
             return
-        assert self._mean is not None, "turn 0 comes first"
-        part = (p * _expm1_excess(d - self._mean[..., None])).sum(dim=-1)
-        self._excess = part if self._excess is None else self._excess + part
+        whole = self._weight + weight
+        common = torch.where(whole > 0, (self._weight * self._mean + weight * mean) / whole, 0.0)
+        self._excess = _moved(self._excess, self._weight, self._mean - common) + _moved(excess, weight, mean - common)
+        self._weight, self._mean = whole, common
 
     def value(self) -> Float[Tensor, "rows tokens"]:
         """The divergence."""
-        assert self._excess is not None, "both turns come first"
-        return torch.log1p(self._excess)
+        assert self._weight is not None, "nothing was taken"
+        assert self._excess is not None, "nothing was taken"
+        return torch.log1p(self._excess / self._weight)
+
+
+def _moved(excess: Tensor, weight: Tensor, by: Tensor) -> Tensor:
+    """The sum of p (expm1(x) - x) over entries of total ``weight`` after all x have grown ``by`` as much."""
+    return torch.where(weight > 0, excess * by.exp() + weight * _expm1_excess(by), 0.0)
 
 
 def _expm1_excess(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

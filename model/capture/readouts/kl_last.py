@@ -15,7 +15,7 @@ class KLLast:
     title: ClassVar[str] = "KL(pₖ ‖ p_K)"
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 1
-    turns: ClassVar[int] = 2
+    turns: ClassVar[int] = 1
     always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
@@ -23,7 +23,7 @@ class KLLast:
 
     def take(self, chunk: Chunk, turn: int) -> None:
         """Add one stretch."""
-        self._kl.take(chunk.p, chunk.to_last, turn=turn)
+        self._kl.take(chunk.p, chunk.to_last)
 
     def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
         """Under ``kl_last``."""

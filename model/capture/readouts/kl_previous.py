@@ -16,7 +16,7 @@ class KLPrevious:
     title: ClassVar[str] = "KL(pₖ₋₁ ‖ pₖ)"
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 2
-    turns: ClassVar[int] = 2
+    turns: ClassVar[int] = 1
     always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
@@ -27,7 +27,7 @@ class KLPrevious:
     def take(self, chunk: Chunk, turn: int) -> None:
         """Add one stretch; needs two loops."""
         if self._steps:
-            self._kl.take(chunk.p[:-1], chunk.to_next, turn=turn)
+            self._kl.take(chunk.p[:-1], chunk.to_next)
 
     def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
         """Under ``kl_previous``."""
