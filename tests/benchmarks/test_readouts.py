@@ -29,7 +29,7 @@ def test_kl_of_all_iterates_over_one_matrix_product_and_over_iterate_by_iterate(
     features, head, targets = converging(tokens, VOCABULARY)
 
     def product() -> None:
-        features.flatten(0, 1) @ head.T
+        torch.matmul(features.flatten(0, 1), head.T)
 
     def together() -> None:
         decode(features, head, targets, quantities=KL)
