@@ -1,13 +1,14 @@
 """The exit rules in the sidebar: which are marked, family by family, and a threshold in value and in quantiles for each."""
 
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from dataclasses import dataclass, replace
+from typing import Final, get_args
 
 import streamlit as st
 
 from analysis.exit_rule import ExitRule, ExitRuleClass, Family, default_rules, exit_rules, exit_rules_by_family
 from analysis.score_levels import HIGHEST, level_of, threshold_at
-from analysis.thresholds import applied, steps_with
+from analysis.thresholds import applied, at_default, steps_with
 from app import cache, fields, state
 from app.markdown import literal
 
@@ -92,27 +93,47 @@ def _settings(kind: ExitRuleClass) -> ExitRule:
         return rule
 
 
+@dataclass(frozen=True)
+class _Basis:
+    """What a quantile slider stands on: the scores and the threshold. Another basis makes another slider.
+
+    Its value is never set from here: a browser that is quick to press sends back what it showed before, and that would
+    count as a move of the slider.
+    """
+
+    number: int
+    scores: tuple[object, ...]
+    threshold: float
+    level: int
+
+
 def _quantile(rule: ExitRule) -> None:
     """A slider over the rule's own scores in the run on screen. It moves the threshold, and follows it."""
-    current = state.shown()
-    levels = None if current is None else cache.levels(current.identity, current.run, rule, block=state.selection()[2])
-    if levels is None:
+    current, block = state.shown(), state.selection()[2]
+    levels = None if current is None else cache.levels(current.identity, current.run, rule, block=block)
+    if current is None or levels is None:
         return  # the run lacks what the rule reads, as the charts say
-    key = f"{rule.name}.level"
+    kept, scores = f"_{rule.name}_level", (current.identity, block, at_default(rule))
+    held: _Basis | None = state.get(kept)
+    if held is None or (held.scores, held.threshold) != (scores, rule.threshold):
+        held = _Basis(0 if held is None else held.number + 1, scores, rule.threshold, level_of(rule, levels, rule.threshold))
+        state.put(kept, held)
+    basis, key = held, f"{rule.name}.level.{held.number}"
 
     def follow() -> None:
-        state.put(f"{rule.name}.threshold", applied(rule, threshold_at(levels, int(state.get(key)))))
+        threshold = applied(rule, threshold_at(levels, int(state.get(key))))
+        state.put(f"{rule.name}.threshold", threshold)
+        state.put(kept, replace(basis, threshold=threshold))
 
-    held: Any = state.get(key)
-    same = held is not None and applied(rule, threshold_at(levels, held)) == rule.threshold
-    state.put(key, held if same else level_of(rule, levels, rule.threshold))
-    st.slider(
-        "Scores that stop",
-        0,
-        HIGHEST,
-        format="%d%%",
-        key=key,
-        on_change=follow,
-        help="The threshold as a quantile of the rule's own scores: all tokens and loops of the selected block, in the run on "
-        "screen. The link holds the value.",
-    )
+    with st.container(key=f"{rule.name}.level"):
+        st.slider(
+            "Scores that stop",
+            0,
+            HIGHEST,
+            basis.level,
+            format="%d%%",
+            key=key,
+            on_change=follow,
+            help="The threshold as a quantile of the rule's own scores: all tokens and loops of the selected block, in the "
+            "run on screen. The link holds the value.",
+        )

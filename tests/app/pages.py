@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Slider
 
 from analysis.exit_rule import exit_rules_by_family
 
@@ -86,6 +87,11 @@ def mark_rules(page: AppTest, names: Collection[str]) -> AppTest:
         if family != pills.key:
             pills.set_value([name for name, kind in exit_rules_by_family().items() if kind.family == family and name in names])
     return page.run()
+
+
+def level(page: AppTest, rule: str) -> "Slider[Any]":
+    """The slider over the quantiles of a rule's scores."""
+    return next(slider for slider in page.slider if str(slider.key).startswith(f"{rule}.level."))
 
 
 def settled(page: AppTest, job: str) -> AppTest:

@@ -68,22 +68,22 @@ def test_the_quantile_slider_moves_the_threshold_and_follows_it() -> None:
     trajectory = page.session_state["_shown"].run.trajectories[0]
     block = len(trajectory.blocks) - 1
     for name, level in (("step_norm", 40), ("kl", 75)):
-        page.slider(key=f"{name}.level").set_value(level).run()
+        pages.level(page, name).set_value(level).run()
         assert not page.exception
         rule = next(one for one in page.session_state["_rules"] if one.name == name)
         scores = rule_scores(rule, trajectory, block)
         stopping = (scores[np.isfinite(scores)] < rule.threshold).mean()
         assert stopping == pytest.approx(level / 100, abs=0.011)
-        assert page.slider(key=f"{name}.level").value == level
+        assert pages.level(page, name).value == level
     page.select_slider(key="step_norm.threshold").set_value(1e-5).run()
-    assert page.slider(key="step_norm.level").value == 0
+    assert pages.level(page, "step_norm").value == 0
     page.select_slider(key="step_norm.threshold").set_value(100.0).run()
-    assert page.slider(key="step_norm.level").value == 100
+    assert pages.level(page, "step_norm").value == 100
 
 
 def test_a_threshold_between_the_steps_of_the_slider_comes_back_from_its_link() -> None:
     page = pages.opened()
-    page.slider(key="step_norm.level").set_value(33).run()
+    pages.level(page, "step_norm").set_value(33).run()
     threshold = page.select_slider(key="step_norm.threshold").value
     other = pages.opened(**{"step_norm.threshold": f"{threshold:.9g}"})
     assert other.select_slider(key="step_norm.threshold").value == threshold
