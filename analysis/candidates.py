@@ -44,7 +44,7 @@ def score_quantiles(
     values = np.unique(signed[np.isfinite(signed)])
     if not len(values):
         return np.zeros(0)
-    if len(values) > points:
+    if len(values) > max(points, len(scores)):  # a rule that counts loops is tried at every loop
         found = np.quantile(signed[np.isfinite(signed)], np.linspace(0, 1, points), method="inverted_cdf")
         values = np.unique(found)
     # A step of float32, because there are rules that compare in float32.

@@ -37,6 +37,14 @@ class Fixed:
     flops: Float64[np.ndarray, " loops"]
 
 
+GAP_WORDS = (
+    "gap: cross-entropy above the oracle (the best loop of every token within a budget), the mean over budgets from 1 loop to "
+    "K. At each budget a rule has the best that mixing its thresholds gives (its lower convex hull, chosen on this very text), "
+    "and one loop where it cannot stop that early. gain: the gap of fixed k minus the rule's. Few tokens rank nothing."
+)
+"""What the two numbers per rule are, for the foot of a table."""
+
+
 @dataclass(frozen=True)
 class Swept:
     """One rule over its thresholds on one block.

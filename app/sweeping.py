@@ -14,7 +14,8 @@ from analysis.comparison import EQUAL_TERMS, LAST_BLOCK, compare
 from analysis.exit_rule import ExitRule, MissingReadout
 from analysis.floor import floor_words
 from analysis.goal import Goal, Reached, reach, read_goal
-from analysis.sweep import Swept, sweep
+from analysis.needs import quantities_of
+from analysis.sweep import GAP_WORDS, Swept, sweep
 from analysis.sweep_table import (
     CLOSE,
     HISTOGRAM_HEADER,
@@ -49,6 +50,7 @@ def sweep_text(arguments: argparse.Namespace) -> int:
     block = _block(arguments, card)
     request = _request(arguments, rules, card, text=arguments.text, block=block)
     other = None if arguments.held_out is None else _request(arguments, rules, card, text=arguments.held_out, block=block)
+    _check_table(arguments.out / "sweep.csv", rules, overwrite=arguments.overwrite)
     arguments.out.mkdir(parents=True, exist_ok=True)
     parts, held_parts = arguments.out / "parts", arguments.out / "held-out-parts"
     try:
@@ -69,6 +71,20 @@ def sweep_text(arguments: argparse.Namespace) -> int:
             asked = request if other is None else other
             return _live(arguments.out, reached, study.Run(request=asked.to_json(), trajectories=held or runs), block)
     return 0
+
+
+def _check_table(path: Path, rules: Sequence[ExitRule], *, overwrite: bool) -> None:
+    """Raise OptionError where an earlier table holds rules that the new one would not."""
+    if overwrite or not path.is_file():
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        held = {row.get("rule", "") for row in csv.DictReader(file)} - {"", "oracle"}
+    lost = sorted(held - {rule.name for rule in rules})
+    if lost:
+        raise OptionError(
+            f"{path} has results of {', '.join(lost)}, which --rules leaves out; name them too (windows that are done are not "
+            "run again), give another --out, or add --overwrite to replace them."
+        )
 
 
 def _card(arguments: argparse.Namespace) -> study.Card:
@@ -94,7 +110,8 @@ def _request(
     if arguments.points < 2:
         raise OptionError(f"--points {arguments.points} was given; give at least 2.")
     if arguments.tokens < 2 or (arguments.window is not None and arguments.window < 2):
-        raise OptionError(f"--tokens {arguments.tokens}, --window {arguments.window}: give at least 2 of each.")
+        given = f"--window {arguments.window}" if arguments.tokens >= 2 else f"--tokens {arguments.tokens}"
+        raise OptionError(f"{given} was given; a prediction needs at least 2 tokens.")
     named = named_block(arguments)
     ids, _ = study.tokenize(arguments.checkpoint, text.read_text(encoding="utf-8", errors="replace"), named=named)
     # Intervals need several windows, so a long context is not filled by a short text.
@@ -102,7 +119,7 @@ def _request(
     request = study.resolve(
         study.Request(
             checkpoint=arguments.checkpoint,
-            prompts=windows(ids, tokens=arguments.tokens, length=length),
+            prompts=windows(ids, tokens=arguments.tokens, length=length, text=text),
             loops=arguments.loops,
             seed=arguments.seed,
             dtype=arguments.dtype,
@@ -110,7 +127,7 @@ def _request(
             lenses=("coda",) if block == len(card.block_names) - 1 else ("logit",),
             record=study.Record(states=False),
             named=named,
-            quantities=_quantities(rules),
+            quantities=quantities_of(rules),
         )
     )
     needed = study.estimate(request.for_prompt(0))
@@ -119,21 +136,6 @@ def _request(
     if len(ids) < arguments.tokens:
         sys.stderr.write(f"loopscope: {text} has {len(ids)} tokens, fewer than --tokens {arguments.tokens}; all are used.\n")
     return request
-
-
-def _quantities(rules: Sequence[ExitRule]) -> tuple[str, ...]:
-    """What the rules read beyond what every run has."""
-    wanted: set[str] = set()
-    for rule in rules:
-        if rule.quantity == "min_p_kl":
-            wanted.add("min_p_kl")
-        elif getattr(rule, "first_loop", "") == "uniform":
-            wanted.add("kl_uniform")
-        if getattr(rule, "direction", "") == "reverse":
-            wanted.add("kl_reverse")
-        if rule.quantity.startswith("adapted") or getattr(rule, "measured_from", "") == "adapted_input":
-            wanted.add("adapted_input")
-    return tuple(sorted(wanted))
 
 
 def _answerable(rules: Sequence[ExitRule], runs: Sequence[study.Trajectory], block: int) -> tuple[ExitRule, ...]:
@@ -195,7 +197,9 @@ def _formats(arguments: argparse.Namespace) -> tuple[export.Kind, ...]:
 def _say(swept: Sequence[Swept], *, blocks: int, last: bool) -> None:
     ground = swept[0].ground
     sys.stdout.write(f"\n{aligned(summary(swept))}\n")
-    sys.stdout.write(f"\n* at {CLOSE.words()}, as mean loops and as a share of full depth's operations.\n{EQUAL_TERMS}\n")
+    sys.stdout.write(
+        f"\n* at {CLOSE.words()}, as mean loops and as a share of full depth's operations.\n{GAP_WORDS}\n{EQUAL_TERMS}\n"
+    )
     if blocks > 1:
         sys.stdout.write(f"{'' if last else f'Block {ground.name} has exits and no quality. '}{LAST_BLOCK}\n")
     for one in swept:

@@ -109,7 +109,7 @@ def record(
     request = study.resolve(
         replace(
             base,
-            prompts=windows.windows(ids, tokens=tokens, length=window_length(tokens, context=card.context)),
+            prompts=windows.windows(ids, tokens=tokens, length=window_length(tokens, context=card.context), text=text.name),
             lenses=lenses_of(rules, last=last),
             record=study.Record(states=False),
             quantities=quantities_of(rules),

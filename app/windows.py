@@ -2,26 +2,28 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from analysis import study
 from app.options import OptionError
 from app.progress import ProgressBar
 
 _INDEX = "request.json"
+_WORDS = {"prompts": "the text, --tokens or --window", "quantities": "what the rules need recorded"}
 
 
-def windows(ids: tuple[int, ...], *, tokens: int, length: int) -> tuple[study.Prompt, ...]:
+def windows(ids: tuple[int, ...], *, tokens: int, length: int, text: object) -> tuple[study.Prompt, ...]:
     """The first ``tokens`` ids of a text in prompts of ``length``; a rest of one token has no next one and is dropped.
 
-    Raises OptionError when the text is shorter than two tokens.
+    Raises OptionError, naming ``text``, when it is shorter than two tokens.
     """
     used = ids[:tokens]
     parts = [used[at : at + length] for at in range(0, len(used), length)]
     kept = tuple(study.Prompt(ids=part) for part in parts if len(part) > 1)
     if not kept:
-        raise OptionError(f"The text has {len(ids)} tokens; give one of at least 2, and --tokens and --window of at least 2.")
+        raise OptionError(f"{text} has {len(ids)} tokens; give a text of at least 2.")
     return kept
 
 
@@ -54,14 +56,15 @@ def _claim(request: study.Request, folder: Path, *, overwrite: bool) -> None:
     index = folder / _INDEX
     if index.is_file():
         try:
-            held = json.loads(index.read_text(encoding="utf-8"))["key"]
+            values = json.loads(index.read_text(encoding="utf-8"))
+            held, before = str(values["key"]), dict(values["request"])
         except (ValueError, KeyError, TypeError):
-            held = ""
+            held, before = "", {}
         if held == request.key():
             return
-        if not overwrite:
+        if not overwrite and done(folder):
             raise OptionError(
-                f"{folder} holds windows of another request (model, text, loops, rules that record more, ...); name another "
+                f"{folder} holds windows of another request ({_differences(before, request)}); name another "
                 "--out, give the options of that request to go on with it, or add --overwrite to replace it."
             )
         shutil.rmtree(folder)
@@ -70,6 +73,19 @@ def _claim(request: study.Request, folder: Path, *, overwrite: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     values = {"key": request.key(), "request": request.to_json()}
     index.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _differences(before: Mapping[str, Any], request: study.Request) -> str:
+    """What two requests differ in, with both values where they are short."""
+    now = request.to_json()
+    said: list[str] = []
+    for name in sorted({*before, *now}):
+        there, here = before.get(name), now.get(name)
+        if there == here or name == "digest":
+            continue
+        short = len(f"{there}{here}") < 60
+        said.append(f"{_WORDS.get(name, name)}{f': there {there}, here {here}' if short else ''}")
+    return "; ".join(said) or "files of the checkpoint"
 
 
 def _there(part: Path, request: study.Request) -> study.Run | None:

@@ -5,10 +5,13 @@ tokens see what it left (the policy is stated in ``model.keyvalues``). A given t
 is how a live cross-entropy is measured.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import numpy as np
+import torch
 
+from model.architecture import LoopedNetwork
 from model.capture.trajectory import Run, Trajectory
 from model.decoding import ASKED_FROM, Decoding, Exit
 from model.live_pass import Halted, LivePass, Ran
@@ -16,6 +19,9 @@ from model.memory import MemoryLimit, memory_limit
 from model.opened import Opened, Shape, opened
 from model.origin import origin
 from model.request import Cancelled, Prompt, Request, RequestError
+
+_SMALL = 64 << 20
+"""Bytes of weights below which one thread decodes faster than several, and much faster on a busy machine."""
 
 Progress = Callable[[str, float], None]
 Cancel = Callable[[], bool]
@@ -36,7 +42,10 @@ def generate(
 
     Raises CheckpointError, RequestError or MemoryLimit before anything is computed, Cancelled when nothing is done yet.
     """
-    with opened(request, check=lambda shape: _check(shape, decoding), progress=progress) as there:
+    with (
+        opened(request, check=lambda shape: _check(shape, decoding), progress=progress) as there,
+        _threads(there.loaded.network),
+    ):
         total = sum(len(ids) + decoding.new_tokens for ids in there.prompts)
         done, found = 0, list[Trajectory]()
         for number, ids in enumerate(there.prompts):
@@ -54,6 +63,19 @@ def generate(
         if not found:
             raise Cancelled("The run was cancelled before its first token was done; nothing of it was kept.")
         return Run(request=request.to_json(), trajectories=tuple(found))
+
+
+@contextmanager
+def _threads(network: LoopedNetwork) -> Generator[None]:
+    """One thread while a small network decodes: its products with one token are over before a second thread has woken up."""
+    before = torch.get_num_threads()
+    small = sum(p.numel() * p.element_size() for p in network.parameters()) < _SMALL
+    try:
+        if small:
+            torch.set_num_threads(1)
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _check(shape: Shape, decoding: Decoding) -> None:

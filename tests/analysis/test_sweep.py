@@ -203,3 +203,9 @@ def test_huge_scores_and_too_few_thresholds() -> None:
         np.testing.assert_array_equal(row, exits_from_scores(with_threshold(rule, threshold), scores).loop)
     with pytest.raises(ComparisonError, match="at least 2"):
         only(toy_run(), rule, points=1)
+
+
+def test_fixed_depth_is_its_own_null_however_few_thresholds_are_tried() -> None:
+    found = only(toy_run(), exit_rules()["fixed_k"](), points=2)
+    assert found.gain.value == pytest.approx(0.0, abs=1e-12)
+    assert len(found.points) >= toy_run().trajectories[0].blocks[LAST].loops

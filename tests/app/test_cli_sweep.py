@@ -153,8 +153,13 @@ def test_an_interrupted_sweep_goes_on_and_runs_nothing_twice(call: Call, runs: R
     assert call(*options)[0] == 0
     assert runs.count == 6  # all are there
     assert (tmp_path / "out" / "sweep.csv").read_bytes() == whole
-    assert call("--text", text, *SMALL, "--rules", "kl", "--points", 3, "--out", tmp_path / "out")[0] == 0
+    other = ("--text", text, *SMALL, "--rules", "kl", "--points", 3, "--out", tmp_path / "out")
+    code, _, error = call(*other)
+    assert code == 2
+    assert "has results of step_norm, which --rules leaves out" in error
+    assert call(*other, "--overwrite")[0] == 0
     assert runs.count == 6  # other rules and points need no other run
+    options = (*options, "--overwrite")
     damaged = tmp_path / "out" / "parts" / "0002" / "prompt-0000.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-7])
     assert call(*options)[0] == 0
@@ -167,7 +172,7 @@ def test_windows_of_another_request_are_not_mixed(call: Call, runs: Runs, text: 
     assert call("--text", text, *SMALL, *out)[0] == 0
     code, _, error = call("--text", text, *SMALL, "--seed", 1, *out)
     assert code == 2
-    assert "another request" in error
+    assert "another request (seed: there 0, here 1)" in error
     assert runs.count == 6
     assert call("--text", text, *SMALL, "--seed", 1, "--overwrite", *out)[0] == 0
     assert runs.count == 12
