@@ -45,8 +45,8 @@ def sweep_text(arguments: argparse.Namespace) -> int:
             raise OptionError(f"{option} was given without --calibrate; give a goal too, such as --calibrate quality=0.005.")
     _formats(arguments)  # an odd word is refused before the work, not after
     goal = None if arguments.calibrate is None else read_goal(arguments.calibrate)
-    rules = chosen_rules(arguments)
     card = _card(arguments)
+    rules = _fitting(chosen_rules(arguments), card)
     block = _block(arguments, card)
     request = _request(arguments, rules, card, text=arguments.text, block=block)
     other = None if arguments.held_out is None else _request(arguments, rules, card, text=arguments.held_out, block=block)
@@ -71,6 +71,16 @@ def sweep_text(arguments: argparse.Namespace) -> int:
             asked = request if other is None else other
             return _live(arguments.out, reached, study.Run(request=asked.to_json(), trajectories=held or runs), block)
     return 0
+
+
+def _fitting(rules: Sequence[ExitRule], card: study.Card) -> tuple[ExitRule, ...]:
+    """The rules that this model can answer, as far as its card tells; the others are named before anything is run."""
+    gateless = [rule.name for rule in rules if rule.family == "gate" and not card.has_gate]
+    if len(gateless) == len(rules):
+        raise OptionError(f"{', '.join(gateless)} needs a learned exit gate and {card.title} has none; choose other --rules.")
+    for name in gateless:
+        sys.stderr.write(f"loopscope: {name} is left out: {card.title} has no learned exit gate.\n")
+    return tuple(rule for rule in rules if rule.name not in gateless)
 
 
 def _check_table(path: Path, rules: Sequence[ExitRule], *, overwrite: bool) -> None:

@@ -240,7 +240,7 @@ def test_an_inner_block_has_exits_and_no_quality(call: Call, runs: Runs, text: P
         (("--live",), "--live was given without --calibrate"),
         (("--looped-block", 7), "blocks 0 to 2"),
         (("--rules", "nothing"), "choose from"),
-        (("--rules", "learned_gate"), "None of the rules"),
+        (("--rules", "learned_gate"), "needs a learned exit gate"),
         (("--calibrate", "speed=3"), "quality=SHARE"),
         (("--calibrate", "budget=zero"), "quality=SHARE"),
         (("--held-out", "x.txt"), "--calibrate"),
@@ -264,3 +264,15 @@ def test_a_rule_that_the_model_cannot_answer_is_left_out_and_named(call: Call, r
     assert code == 0
     assert "learned_gate is left out" in error
     assert {row["rule"] for row in rows(tmp_path / "out" / "sweep.csv")} == {"kl"}
+
+
+def test_a_rule_for_a_gate_that_the_model_lacks_is_refused_before_anything_runs(
+    call: Call, runs: Runs, text: Path, tmp_path: Path
+) -> None:
+    code, _, error = call("--text", text, *SMALL, "--rules", "learned_gate", "--out", tmp_path / "out")
+    assert code == 2
+    assert "learned_gate needs a learned exit gate and Two-scale looped GPT has none" in error
+    assert runs.count == 0
+    code, _, error = call("--text", text, *SMALL, "--rules", "step_norm,learned_gate", "--out", tmp_path / "out")
+    assert code == 0
+    assert "learned_gate is left out: Two-scale looped GPT has no learned exit gate" in error
