@@ -3,6 +3,7 @@
 import argparse
 import csv
 import io
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -206,9 +207,15 @@ def _formats(arguments: argparse.Namespace) -> tuple[export.Kind, ...]:
 
 def _say(swept: Sequence[Swept], *, blocks: int, last: bool) -> None:
     ground = swept[0].ground
+    scored = any(math.isfinite(one.gap.value) for one in swept)
+    words = (
+        GAP_WORDS
+        if scored
+        else "No cross-entropy of a next token is known here; sweep.csv compares by agreement and divergence."
+    )
     sys.stdout.write(f"\n{aligned(summary(swept))}\n")
     sys.stdout.write(
-        f"\n* at {CLOSE.words()}, as mean loops and as a share of full depth's operations.\n{GAP_WORDS}\n{EQUAL_TERMS}\n"
+        f"\n* at {CLOSE.words()}, as mean loops and as a share of full depth's operations.\n{words}\n{EQUAL_TERMS}\n"
     )
     if blocks > 1:
         sys.stdout.write(f"{'' if last else f'Block {ground.name} has exits and no quality. '}{LAST_BLOCK}\n")
