@@ -42,9 +42,20 @@ def test_a_run_writes_the_default_rules_the_chosen_ones_or_all(call: Call, tmp_p
     code, _, said = call(*GOOD, "--rules", "all", "--out", tmp_path / "all")
     assert code == 0
     assert {row["rule"] for row in rows(tmp_path / "all")} == set(exit_rules())
-    # What this run did not record is said once, with the option that records it.
-    for words in ("--record min_p_kl", "--record adapted_input", "no learned exit gate"):
-        assert words in said
+    # What the rules read is recorded because they were chosen; what the model does not have is said, per block.
+    assert "no learned exit gate" in said
+    assert "--record" not in said
+    exits = {row["rule"] for row in rows(tmp_path / "all") if row["exit_loop"]}
+    assert exits == set(exit_rules()) - {"learned_gate"}
+
+
+def test_further_quantities_are_recorded_where_they_are_asked_for(call: Call, tmp_path: Path) -> None:
+    assert call(*GOOD, "--record", "kl_reverse, min_p_kl", "--out", tmp_path / "run")[0] == 0
+    recorded = {quantity for _, quantity in study.load(tmp_path / "run").trajectories[0].blocks[-1].readouts}
+    assert {"kl_reverse", "min_p_kl"} <= recorded
+    code, _, error = call(*GOOD, "--record", "nothing", "--out", tmp_path / "other")
+    assert code == 2
+    assert "nothing" in error
 
 
 def test_fields_of_a_rule_reach_the_exported_chart(call: Call, tmp_path: Path) -> None:
