@@ -32,8 +32,9 @@ def test_an_uploaded_folder_runs_and_leaves_with_its_tab(page: Page, server: str
     assert files_in(kept) == ["config.json", "model.safetensors"]
 
     page.locator(".st-key-card button").first.click()
+    # The link changes before the card does.
+    page.wait_for_function("document.querySelector('.loopscope-card')?.innerText.includes('4 per block on average')")
     card = page.inner_text(".loopscope-card")
-    assert "4 per block on average" in card
     assert "21,168" in card
     assert "Memory of this run" in card
     page.keyboard.press("Escape")
