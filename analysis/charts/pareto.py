@@ -81,8 +81,8 @@ class ParetoChart:
             raise ChartError("With one loop there is nothing to leave early; run again with at least 2 loops.")
         if np.isnan(getattr(swept[0].fixed, self.y)).all():
             raise ChartError(
-                f"{_words(self.y).capitalize()} is undefined here. Masked models have none: compare by agreement. Others "
-                "need prompts of at least 2 tokens and readouts of the last looped block (--lens coda)."
+                f"{_words(self.y).capitalize()} is undefined here. Masked models have none: compare by agreement. For others, "
+                "run again with prompts of at least 2 tokens and a lens that reads the last looped block (--lens coda)."
             )
         if self.x == "flops" and np.isnan(swept[0].fixed.flops).all():
             raise ChartError("What the loops cost is not known for this run; `loopscope sweep` reads it from the checkpoint.")
