@@ -31,8 +31,8 @@ def test_an_uploaded_folder_runs_and_leaves_with_its_tab(page: Page, server: str
     page.wait_for_selector(".st-key-card")
     assert files_in(kept) == ["config.json", "model.safetensors"]
 
+    screen.settle(page)  # the link changes before the card does
     page.locator(".st-key-card button").first.click()
-    # The link changes before the card does.
     page.wait_for_function("document.querySelector('.loopscope-card')?.innerText.includes('4 per block on average')")
     card = page.inner_text(".loopscope-card")
     assert "21,168" in card
