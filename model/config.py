@@ -57,6 +57,24 @@ def choice(config: Mapping[str, Any], name: str, choices: tuple[str, ...], defau
     return cast("str", value)
 
 
+def mapping(config: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """Fields under a name, None where there are none."""
+    value: Any = config.get(name)
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{name} is {_shown(value)}; a mapping of fields was expected.")
+    return cast("Mapping[str, Any] | None", value)
+
+
+def mean_loops(config: Mapping[str, Any], name: str) -> float | None:
+    """The number of loops under ``name``, None where the config does not tell."""
+    return number(config, name) if config.get(name) is not None else None
+
+
+def run_loops(config: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
+    """The same as what one looped block runs by default."""
+    return (integer(config, name),) if config.get(name) is not None else None
+
+
 def _value(config: Mapping[str, Any], name: str, default: Any) -> Any:
     value = config.get(name)
     if value is not None:

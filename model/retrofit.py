@@ -7,13 +7,13 @@ arXiv 2511.07384, in the form of the authors' public code. Llama and OLMo differ
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model.config import choice, integer, layers, number, switch
+from model.config import choice, integer, layers, mapping, number, switch
 from model.layers import Heads, Rotary, rms_norm, rope_kind, rotary_from_base
 from model.skeleton import Parts, PreludeCoreCoda, layer_keys
 from model.start import InitialRule
@@ -46,10 +46,8 @@ def read_retrofit(config: Mapping[str, Any]) -> RetrofitConfig:
     choice(config, "injection_type", ("linear",), "linear")
     if switch(config, "qk_bias", default=False):
         raise ValueError("qk_bias is true; retrofitted models have none, so this config belongs to another family.")
-    scaling: Any = config.get("rope_scaling")
-    if scaling is not None and not isinstance(scaling, Mapping):
-        raise ValueError(f"rope_scaling is {scaling!r}; a mapping of fields was expected.")
-    rope_kind(cast("Mapping[str, Any] | None", scaling))
+    scaling = mapping(config, "rope_scaling")
+    rope_kind(scaling)
     context = integer(config, "max_position_embeddings", config.get("block_size"))
     return RetrofitConfig(
         heads=Heads.of(
@@ -65,16 +63,9 @@ def read_retrofit(config: Mapping[str, Any]) -> RetrofitConfig:
         bias=switch(config, "bias", default=False),
         tied=switch(config, "tie_embeddings", default=False),
         rope_base=number(config, "rope_theta", 10_000.0),
-        rope_scaling=cast("Mapping[str, Any] | None", scaling),
-        embed_scale=number(_init_values(config), "embed_scale", 1.0),
+        rope_scaling=scaling,
+        embed_scale=number(mapping(config, "init_values") or {}, "embed_scale", 1.0),
     )
-
-
-def _init_values(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    values: Any = config.get("init_values")
-    if values is not None and not isinstance(values, Mapping):
-        raise ValueError(f"init_values is {values!r}; a mapping with std and embed_scale was expected.")
-    return cast("Mapping[str, Any]", values or {})
 
 
 class RetrofitNetwork(PreludeCoreCoda):
@@ -165,13 +156,8 @@ def is_raven(config: Mapping[str, Any], keys: frozenset[str]) -> bool:
     return config.get("model_type") == "huginn_raven" and norms == {"1.weight", "2.weight"}
 
 
-def mean_recurrence(config: Mapping[str, Any]) -> float | None:
-    """Mean number of loops in training, None where the config does not tell."""
-    return number(config, "mean_recurrence") if config.get("mean_recurrence") is not None else None
-
-
 def noise_rule(config: Mapping[str, Any]) -> InitialRule:
     """Truncated normal of std ``init_values.std`` times ``init_values.embed_scale``, cut at 3 std."""
-    values, width = _init_values(config), integer(config, "n_embd")
+    values, width = mapping(config, "init_values") or {}, integer(config, "n_embd")
     std = number(values, "std", math.sqrt(2 / (5 * width))) * number(values, "embed_scale", 1.0)
     return InitialRule(std=std, from_entry=False, cut=3.0)

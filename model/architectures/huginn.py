@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
-from model.config import choice, integer, layers, number, switch
+from model.config import choice, integer, layers, mapping, mean_loops, number, run_loops, switch
 from model.layers import CausalAttention, Heads, PackedGatedMlp, Rotary, rms_norm, rotary_from_table
 from model.skeleton import Parts, PreludeCoreCoda, layer_keys
 from model.start import InitialRule
@@ -193,15 +193,14 @@ class Huginn(NativeArchitecture):
 
     def loops_trained(self, config: Mapping[str, Any]) -> float | None:
         """``mean_recurrence``."""
-        return number(config, "mean_recurrence") if config.get("mean_recurrence") is not None else None
+        return mean_loops(config, "mean_recurrence")
 
     def config_loops(self, config: Mapping[str, Any]) -> tuple[int, ...] | None:
         """``mean_recurrence``, which the authors' code runs in evaluation."""
-        return (integer(config, "mean_recurrence"),) if config.get("mean_recurrence") is not None else None
+        return run_loops(config, "mean_recurrence")
 
     def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
         """Truncated normal of std ``init_values.std`` times sqrt(width), cut at 3 std."""
         width = integer(config, "n_embd")
-        values: Any = config.get("init_values") or {}
-        std = number(values, "std", math.sqrt(2 / (5 * width)))
+        std = number(mapping(config, "init_values") or {}, "std", math.sqrt(2 / (5 * width)))
         return InitialRule(std=std * math.sqrt(width), from_entry=False, cut=3.0)

@@ -6,14 +6,14 @@ the authors' public modelling code.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
-from model.config import choice, integer, layers, number, switch
+from model.config import choice, integer, layers, mapping, mean_loops, number, run_loops, switch
 from model.layers import Heads, Rotary, SplitAttention, rms_norm, rope_kind, rotary_from_base
 from model.skeleton import Parts, PreludeCoreCoda, layer_keys
 from model.start import InitialRule
@@ -38,10 +38,7 @@ def _read_config(config: Mapping[str, Any]) -> _Config:
     kinds: Any = config.get("layer_types") or []
     if switch(config, "use_sliding_window", default=False) or any(kind != "full_attention" for kind in kinds):
         raise ValueError("it asks for sliding-window attention; this version can build full attention only.")
-    scaling: Any = config.get("rope_scaling") or config.get("rope_parameters")
-    if scaling is not None and not isinstance(scaling, Mapping):
-        raise ValueError(f"rope_scaling is {scaling!r}; a mapping of fields was expected.")
-    rope = cast("Mapping[str, Any] | None", scaling)
+    rope = mapping(config, "rope_scaling") or mapping(config, "rope_parameters")
     rope_kind(rope)
     return _Config(
         heads=Heads.of(
@@ -176,11 +173,11 @@ class Ouro(NativeArchitecture):
 
     def loops_trained(self, config: Mapping[str, Any]) -> float | None:
         """``total_ut_steps``."""
-        return number(config, "total_ut_steps") if config.get("total_ut_steps") is not None else None
+        return mean_loops(config, "total_ut_steps")
 
     def config_loops(self, config: Mapping[str, Any]) -> tuple[int, ...] | None:
         """``total_ut_steps``."""
-        return (integer(config, "total_ut_steps"),) if config.get("total_ut_steps") is not None else None
+        return run_loops(config, "total_ut_steps")
 
     def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
         """The bare token embeddings."""

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
 from model.capture.head import Head
-from model.config import choice, integer, layers, number, switch
+from model.config import choice, integer, layers, mean_loops, number, run_loops, switch
 from model.layers import Heads, Rotary, SplitAttention, rms_norm, rotary_from_table
 from model.skeleton import Parts, PreludeCoreCoda, layer_keys
 from model.start import InitialRule
@@ -352,11 +352,11 @@ class Parcae(NativeArchitecture):
 
     def loops_trained(self, config: Mapping[str, Any]) -> float | None:
         """``mean_recurrence``."""
-        return number(config, "mean_recurrence") if config.get("mean_recurrence") is not None else None
+        return mean_loops(config, "mean_recurrence")
 
     def config_loops(self, config: Mapping[str, Any]) -> tuple[int, ...] | None:
         """``mean_recurrence``, which the authors' code runs in evaluation."""
-        return (integer(config, "mean_recurrence"),) if config.get("mean_recurrence") is not None else None
+        return run_loops(config, "mean_recurrence")
 
     def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
         """``state_init``: like-init is a truncated normal of std sqrt(2 / (5 width)) times the embedding scale."""

@@ -11,13 +11,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
-from model.config import choice, integer
+from model.config import choice, mean_loops, run_loops
 from model.layers import CausalAttention, PackedGatedMlp, rms_norm
 from model.retrofit import (
     RetrofitConfig,
     RetrofitNetwork,
     is_raven,
-    mean_recurrence,
     noise_rule,
     read_retrofit,
     retrofit_keys,
@@ -88,11 +87,11 @@ class RetrofitOlmo(NativeArchitecture):
 
     def loops_trained(self, config: Mapping[str, Any]) -> float | None:
         """``mean_recurrence``."""
-        return mean_recurrence(config)
+        return mean_loops(config, "mean_recurrence")
 
     def config_loops(self, config: Mapping[str, Any]) -> tuple[int, ...] | None:
         """``mean_recurrence``, which the authors' code runs in evaluation."""
-        return None if mean_recurrence(config) is None else (integer(config, "mean_recurrence"),)
+        return run_loops(config, "mean_recurrence")
 
     def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
         """A copy of the entry in the modes embed-init and skip-adapter, else a truncated normal."""

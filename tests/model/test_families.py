@@ -296,6 +296,13 @@ def test_half_precision_runs_and_keeps_its_tables_in_float32(reference: Referenc
     assert np.isfinite(found.blocks[-1].states).all()
 
 
+@pytest.mark.parametrize("family", ["huginn", "retrofit_llama", "retrofit_olmo"])
+@pytest.mark.parametrize("values", [[1], "0.02", 7])
+def test_initial_values_that_are_no_mapping_are_one_sentence(family: str, values: object) -> None:
+    with pytest.raises(ValueError, match=r"init_values is .*; a mapping of fields was expected"):
+        FAMILIES[family].initial_rule(RAVEN | {"init_values": values})
+
+
 # What a config may hold where a number, a switch, a word or a list was expected.
 ODD: st.SearchStrategy[Any] = st.one_of(
     st.none(),
