@@ -91,7 +91,7 @@ def read_kept(path: Path) -> dict[str, Record]:
         except ValueError:
             continue
         key = str(values.pop("key"))
-        found[key] = Record(**{name: tuple(x) if isinstance(x, list) else x for name, x in values.items()})  # type: ignore[arg-type]
+        found[key] = Record(**{name: tuple(x) if isinstance(x, list) else x for name, x in values.items()})  # type: ignore[arg-type] - values of a file, by field
     return found
 
 

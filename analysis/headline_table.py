@@ -145,7 +145,7 @@ def read_csv(text: str) -> tuple[Outcome, ...]:
     found: list[Outcome] = []
     for row in csv.DictReader(io.StringIO(text)):
         read = {field.name: _value(row[field.name], field.type) for field in fields(Outcome)}
-        found.append(Outcome(**read))  # type: ignore[arg-type]
+        found.append(Outcome(**read))  # type: ignore[arg-type] - read by the fields' own types
     return tuple(found)
 
 

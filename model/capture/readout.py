@@ -252,6 +252,26 @@ class RunningKL:
         return torch.log1p(self._excess / self._weight)
 
 
+class StepwiseKL:
+    """What the two divergences between successive readouts share: undefined at k = 1, and nothing to add for one loop."""
+
+    name: ClassVar[str]
+
+    def __init__(self, batch: Batch) -> None:
+        self._kl = RunningKL()
+        self._undefined = torch.full_like(batch.features[:1, :, 0], torch.nan, dtype=batch.exact)
+        self._steps = len(batch.features) - 1
+
+    def add(self, p: Float[Tensor, "steps tokens entries"], d: Float[Tensor, "steps tokens entries"]) -> None:
+        """Add a stretch: probabilities, and what the logits change by to those of the other distribution."""
+        if self._steps:
+            self._kl.take(p, d)
+
+    def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
+        """Under the quantity's name."""
+        return {self.name: torch.cat([self._undefined, self._kl.value()]) if self._steps else self._undefined}
+
+
 def _moved(excess: Tensor, weight: Tensor, by: Tensor) -> Tensor:
     """The sum of p (expm1(x) - x) over entries of total ``weight`` after all x have grown ``by`` as much."""
     return torch.where(weight > 0, excess * by.exp() + weight * _expm1_excess(by), 0.0)
