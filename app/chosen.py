@@ -2,10 +2,8 @@
 
 from typing import Final
 
-import streamlit as st
-
 from analysis import study
-from app import state
+from app import link, state
 
 PATH: Final = "path"
 """The choice beside demo steps and uploads: a path, which has a field of its own."""
@@ -30,7 +28,7 @@ def seed(default: str) -> None:
     """Before the field appears for the first time: fill it from the link, else with the default."""
     if state.get(_CHOICE) is not None:
         return
-    asked = st.query_params.get(_QUERY, "").strip().replace(_STEP_WORDS, "demo@")
+    asked = link.read(_QUERY).strip().replace(_STEP_WORDS, "demo@")
     name = default if asked in ("", "demo") else asked
     listed = name in study.checkpoints() or name.startswith(_UPLOAD)
     state.put(_CHOICE, name if listed else PATH)
@@ -42,9 +40,9 @@ def keep(default: str) -> None:
     """Put what was chosen into the link, and leave it out where it is the default."""
     chosen = name()
     if chosen and chosen != default:
-        st.query_params[_QUERY] = chosen
-    elif _QUERY in st.query_params:
-        del st.query_params[_QUERY]
+        link.keep(_QUERY, chosen)
+    else:
+        link.drop(_QUERY)
 
 
 def name() -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 
 from analysis.chart import Camera
 from analysis.draw.plotly import camera_from_eye, eye
-from app import state
+from app import link, state
 from app.components.viewer import Look
 
 _QUERY_CAMERA = "camera"
@@ -42,13 +42,13 @@ def keep_look(name: str, revision: str, seen: Look) -> None:
     state.put("_looks", held | {name: (revision, seen)})
     for first in seen.eyes.values():
         found = camera_from_eye(first)
-        st.query_params[f"{name}.{_QUERY_CAMERA}"] = f"{found.azimuth:g},{found.elevation:g}"
+        link.keep(f"{name}.{_QUERY_CAMERA}", f"{found.azimuth:g},{found.elevation:g}")
         break
 
 
 def camera(name: str) -> Camera | None:
     """The camera of a figure as it stands in the URL; None when it was never turned."""
-    azimuth, sign, elevation = st.query_params.get(f"{name}.{_QUERY_CAMERA}", "").partition(",")
+    azimuth, sign, elevation = link.read(f"{name}.{_QUERY_CAMERA}").partition(",")
     try:
         found = Camera(float(azimuth), float(elevation)) if sign else None
     except ValueError:

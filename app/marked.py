@@ -9,7 +9,7 @@ import streamlit as st
 from analysis.exit_rule import ExitRule, ExitRuleClass, Family, default_rules, exit_rules, exit_rules_by_family
 from analysis.score_levels import HIGHEST, level_of, threshold_at
 from analysis.thresholds import applied, at_default, steps_with
-from app import cache, fields, state
+from app import cache, fields, link, state
 from app.markdown import literal
 
 _FAMILY_WORDS: Final[Mapping[Family, str]] = {
@@ -73,12 +73,12 @@ def _marked(family: Family) -> list[str]:
 
 
 def _follow_old_link() -> None:
-    titles = st.query_params.get_all(_OLD_QUERY)
+    titles = link.every(_OLD_QUERY)
     if not titles:
         return
     for family in get_args(Family):
         state.put(_key(family), [name for name, kind in _of(family).items() if kind.title in titles])
-    del st.query_params[_OLD_QUERY]
+    link.drop(_OLD_QUERY)
 
 
 def _settings(kind: ExitRuleClass) -> ExitRule:
@@ -97,8 +97,8 @@ def _settings(kind: ExitRuleClass) -> ExitRule:
 class _Basis:
     """What a quantile slider stands on: the scores and the threshold. Another basis makes another slider.
 
-    Its value is never set from here: a browser that is quick to press sends back what it showed before, and that would
-    count as a move of the slider.
+    Its value is never set from here, and a slider that has been replaced moves nothing any more: a browser that is quick to
+    press sends back what it showed before, and either would count as a move.
     """
 
     number: int
@@ -121,6 +121,9 @@ def _quantile(rule: ExitRule) -> None:
     basis, key = held, f"{rule.name}.level.{held.number}"
 
     def follow() -> None:
+        latest: _Basis | None = state.get(kept)
+        if latest is None or latest.number != basis.number:
+            return
         threshold = applied(rule, threshold_at(levels, int(state.get(key))))
         state.put(f"{rule.name}.threshold", threshold)
         state.put(kept, replace(basis, threshold=threshold))

@@ -11,7 +11,7 @@ import streamlit as st
 from analysis import study
 from analysis.chart import View
 from analysis.exit_rule import ExitRule, default_rules
-from app import cache
+from app import cache, link
 from app import job as jobs
 from app.components.viewer import Click
 
@@ -172,7 +172,7 @@ def threshold_of(rule: str) -> float | None:
     """A rule's threshold as its widget or else the link has it; None where neither does."""
     key = f"{rule}.threshold"
     try:
-        return float(get(key) if get(key) is not None else st.query_params.get(key, ""))
+        return float(get(key) if get(key) is not None else link.read(key))
     except ValueError:
         return None
 

@@ -5,14 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-import streamlit as st
-
 from analysis import study
 from analysis.exit_rule import ExitRule
 from analysis.needs import lenses_of, quantities_of
 from analysis.prompts import decoded
 from analysis.texts import BundledText, bundled_text, window_length
-from app import cache, state, windows
+from app import cache, link, state, windows
 
 Source = Literal["report", "calibrate", "upload"]
 SOURCES: Final[Mapping[Source, str]] = {
@@ -61,7 +59,7 @@ def keep_upload(name: str, data: bytes) -> None:
     """Remember an uploaded text for this session, and name it in the link. Raises PromptError; the one before stays."""
     text = _text(name, decoded(name, data))
     state.put("_text", text)
-    st.query_params[_QUERY_FILE] = f"{name} ({text.digest[:12]})"
+    link.keep(_QUERY_FILE, f"{name} ({text.digest[:12]})")
 
 
 def uploaded() -> Text | None:
@@ -71,7 +69,7 @@ def uploaded() -> Text | None:
 
 def missing_words() -> str:
     """What to do while no text was uploaded."""
-    named = st.query_params.get(_QUERY_FILE, "")
+    named = link.read(_QUERY_FILE)
     if named:
         return f"This link goes with the text {named}, which a link cannot carry; upload it."
     return "No text was given; upload a .txt file."

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast
 
-import streamlit as st
-
 from analysis import study
 from analysis.prompts import parse_ids, read_prompts
-from app import cache, chosen, reading, state
+from app import cache, chosen, link, reading, state
 from app import job as jobs
 
 Source = Literal["type", "ids", "upload", "folder"]
@@ -100,7 +98,7 @@ def _prompts() -> tuple[study.Prompt, ...]:
         held = prompt_file()
         if held is not None:
             return held[1]
-        file = st.query_params.get(_QUERY_FILE, "")
+        file = link.read(_QUERY_FILE)
         if file:
             raise study.RequestError(f"This link goes with the prompt file {file}, which a link cannot carry; upload it.")
         raise study.RequestError("No prompt file was given; upload a .txt, .jsonl or .csv file.")
@@ -113,9 +111,9 @@ def seed_typed(field: Typed, default: str) -> None:
     """Before a prompt's field appears for the first time: fill it from the link, else with the default."""
     if state.get(field) is not None:
         return
-    state.put(field, st.query_params.get(field, default))
-    if field not in st.query_params:
-        state.put(f"_{field}_missing", st.query_params.get(_digest_name(field), ""))
+    state.put(field, link.read(field, default))
+    if not link.has(field):
+        state.put(f"_{field}_missing", link.read(_digest_name(field)))
 
 
 def keep_typed(field: Typed, default: str) -> str:
@@ -132,9 +130,9 @@ def keep_typed(field: Typed, default: str) -> str:
         wanted[field] = text
     for name in (field, _digest_name(field)):
         if name in wanted:
-            st.query_params[name] = wanted[name]
-        elif name in st.query_params:
-            del st.query_params[name]
+            link.keep(name, wanted[name])
+        else:
+            link.drop(name)
     return ""
 
 
@@ -148,7 +146,7 @@ def keep_prompt_file(name: str, data: bytes) -> None:
     held = prompt_file()
     if held is None or held[2] != digest or held[0] != name:
         state.put("_prompt_file", (name, read_prompts(name, data), digest))
-    st.query_params[_QUERY_FILE] = f"{name} ({digest})"
+    link.keep(_QUERY_FILE, f"{name} ({digest})")
 
 
 def prompt_file() -> tuple[str, tuple[study.Prompt, ...], str] | None:
@@ -229,6 +227,6 @@ def devices(*, look: bool) -> tuple[tuple[str, ...], bool]:
         if job.over:
             found = job.result or ("cpu",)
             state.put("_devices", found)
-    asked = st.query_params.get(_QUERY_DEVICE, "")
+    asked = link.read(_QUERY_DEVICE)
     named = (asked,) if _DEVICE.fullmatch(asked) else ()
     return tuple(dict.fromkeys(("cpu", *found, *named))), searching

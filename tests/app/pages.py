@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Slider
 
@@ -92,6 +93,18 @@ def mark_rules(page: AppTest, names: Collection[str]) -> AppTest:
 def level(page: AppTest, rule: str) -> "Slider[Any]":
     """The slider over the quantiles of a rule's scores."""
     return next(slider for slider in page.slider if str(slider.key).startswith(f"{rule}.level."))
+
+
+def as_sent(slider: "Slider[Any]") -> WidgetState:
+    """What a browser sends of a slider."""
+    return slider.set_value(slider.value)._widget_state  # pyright: ignore[reportPrivateUsage]
+
+
+def sent_again(page: AppTest, old: WidgetState) -> AppTest:
+    """The page after a message that still carries a slider which is not there any more, as a quick browser may send it."""
+    states = page._tree.get_widget_states()  # pyright: ignore[reportPrivateUsage]
+    states.widgets.append(old)
+    return page._run(states)  # pyright: ignore[reportPrivateUsage]
 
 
 def settled(page: AppTest, job: str) -> AppTest:

@@ -81,6 +81,17 @@ def test_the_quantile_slider_moves_the_threshold_and_follows_it() -> None:
     assert pages.level(page, "step_norm").value == 100
 
 
+def test_a_quantile_slider_that_was_replaced_moves_nothing_though_a_quick_browser_still_sends_it() -> None:
+    page = pages.opened()
+    replaced = pages.level(page, "step_norm")
+    shown = pages.as_sent(replaced)
+    page.select_slider(key="step_norm.threshold").set_value(0.16).run()
+    assert pages.level(page, "step_norm").key != replaced.key
+    pages.sent_again(page, shown)
+    assert not page.exception
+    assert page.select_slider(key="step_norm.threshold").value == 0.16
+
+
 def test_a_threshold_between_the_steps_of_the_slider_comes_back_from_its_link() -> None:
     page = pages.opened()
     pages.level(page, "step_norm").set_value(33).run()

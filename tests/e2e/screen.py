@@ -5,6 +5,7 @@ from typing import Any
 from playwright.sync_api import Page
 
 _FIGURE = "document.querySelector('.st-key-panel_{name} .loopscope-figure')"
+_MARKS = "[Array.from(t.x), Array.from(t.y)]"
 
 
 def open_page(page: Page, address: str) -> None:
@@ -52,9 +53,18 @@ def see(page: Page, name: str, expression: str) -> Any:
     return page.evaluate(f"(() => {{ const g = {_FIGURE.format(name=name)}; return {expression}; }})()")
 
 
+def wait_for_other_exits(page: Page, name: str, rule: str, before: list[list[float]]) -> None:
+    """Wait until the exit marks of a rule are others than before, and the page is at rest."""
+    found = f"{_FIGURE.format(name=name)}?._fullData?.find((t) => t.name === 'exit: {rule}')"
+    page.wait_for_function(
+        f"(before) => {{ const t = {found}; return t && JSON.stringify({_MARKS}) !== JSON.stringify(before); }}", arg=before
+    )
+    settle(page)
+
+
 def exits(page: Page, name: str, rule: str) -> list[list[float]]:
     """Coordinates of the exit marks of a rule, by the rule's title, in x, then y."""
-    return see(page, name, f"((t) => [Array.from(t.x), Array.from(t.y)])(g._fullData.find((t) => t.name === 'exit: {rule}'))")
+    return see(page, name, f"((t) => {_MARKS})(g._fullData.find((t) => t.name === 'exit: {rule}'))")
 
 
 def drag(page: Page, name: str, start: tuple[float, float], end: tuple[float, float], *, area: str = ".nsewdrag") -> None:

@@ -45,11 +45,14 @@ def test_a_moved_threshold_moves_the_exits_and_nothing_else(page: Page, server: 
 
     screen.press(page, "ArrowLeft", on="step_norm-threshold", times=8)
 
+    page.wait_for_function("new URLSearchParams(location.search).get('step_norm.threshold') === '0.16'")
+    screen.wait_for_other_exits(page, "exit_heatmap", "step norm", before["step norm"])
     after = {rule: screen.exits(page, "exit_heatmap", rule) for rule in ("step norm", "acceleration")}
     assert after["acceleration"] == before["acceleration"]
     assert sum(after["step norm"][1]) > sum(before["step norm"][1])
     assert screen.see(page, "exit_heatmap", "[...g._fullLayout.xaxis.range, ...g._fullLayout.yaxis.range]") == zoomed
     assert screen.runs(page) == "runs: 1"
+    assert "step_norm.threshold=0.16" in page.url
 
 
 def test_the_camera_stays_when_the_loop_moves_and_is_the_exports(page: Page, server: str, tmp_path: Path) -> None:
