@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from analysis.exit_rule import NEVER, ExitRule
+from analysis.rule_fields import counts_loops
 
 
 def exit_loops(
@@ -38,7 +39,9 @@ def score_quantiles(
 ) -> Float64[np.ndarray, " thresholds"]:
     """Thresholds worth trying, the loosest first: quantiles of the scores, one that none reaches and one that all do.
 
-    Quantiles are scores that occur, each once, so that ties of a rule with few values give few thresholds.
+    Quantiles are scores that occur, each once, so that ties of a rule with few values give few thresholds. A threshold that
+    none reaches is left out where it would lie below the range of the score: an oracle has no use for it. Of a rule that
+    counts loops all are whole.
     """
     signed = _signed(rule, scores)
     values = np.unique(signed[np.isfinite(signed)])
@@ -47,12 +50,20 @@ def score_quantiles(
     if len(values) > max(points, len(scores)):  # a rule that counts loops is tried at every loop
         found = np.quantile(signed[np.isfinite(signed)], np.linspace(0, 1, points), method="inverted_cdf")
         values = np.unique(found)
-    # A step of float32, because there are rules that compare in float32.
+    ends = (
+        np.append(values, _past(rule, values[-1])) if rule.stops in ("<", ">") else np.append(-_past(rule, -values[0]), values)
+    )
+    found = ends[::-1].copy() if rule.stops in ("<", "<=") else -ends[::-1]
+    return found[found >= rule.lowest]
+
+
+def _past(rule: ExitRule, value: float) -> float:
+    """The next threshold above a score: a loop more where loops are counted, else a step of float32, in which some compare."""
+    if counts_loops(rule):
+        return value + 1.0
     with np.errstate(over="ignore"):
-        below = np.float64(np.nextafter(np.float32(values[0]), np.float32(-np.inf)))
-        above = np.float64(np.nextafter(np.float32(values[-1]), np.float32(np.inf)))
-    ends = np.append(values, above) if rule.stops in ("<", ">") else np.append(below, values)
-    return ends[::-1].copy() if rule.stops in ("<", "<=") else -ends[::-1]
+        past = float(np.nextafter(np.float32(value), np.float32(np.inf)))
+    return past if np.isfinite(past) else float(np.nextafter(value, np.inf))
 
 
 def with_threshold(rule: ExitRule, threshold: float) -> ExitRule:

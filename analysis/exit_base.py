@@ -1,12 +1,14 @@
 """What the exit rules share: their common fields, the usual settings, and how they read a recorded run."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from analysis.exit_rule import ExitRule, MissingReadout, Scope, Side, check_common_fields, recorded_lens
+from analysis.exit_rule import ExitRule, MissingReadout, Scope, Side, recorded_lens
+from analysis.rule_fields import check_fields
 from model.capture.trajectory import BlockTrace, Trajectory
 
 LensChoice = Literal["default", "logit", "coda"]
@@ -24,6 +26,9 @@ class RuleBase:
         minimum_loops: the first loop at which the rule may fire.
         scope: ``token`` judges each token by its own score, ``sequence`` all by the mean over tokens, as some reference
             code does.
+        lowest, highest: range of the score; a threshold outside it is refused. Norms, divergences and counts are never below
+            0; a rule with a signed score says ``lowest = -math.inf``.
+        first_score: first loop with a score: 2 for a rule that compares a loop with the one before.
     """
 
     unit: ClassVar[str] = ""
@@ -33,6 +38,9 @@ class RuleBase:
     quantity: ClassVar[str] = ""
     scale: ClassVar[Literal["linear", "log"]] = "log"
     holds_first_step: ClassVar[int] = 0
+    lowest: ClassVar[float] = 0.0
+    highest: ClassVar[float] = math.inf
+    first_score: ClassVar[int] = 1
 
     threshold: float = 0.0
     patience: int = 1
@@ -40,12 +48,20 @@ class RuleBase:
     scope: Scope = "token"
 
     def __post_init__(self) -> None:
-        check_common_fields(cast("ExitRule", self))
+        check_fields(cast("ExitRule", self))
 
     @property
     def asks(self) -> tuple[str, ...]:
         """Quantities that it reads and that a run has only where they are asked for."""
         return ()
+
+    def defined_from(self) -> int:
+        """The first loop with a score, with the present settings."""
+        return self.first_score
+
+    def fires_from(self) -> int:
+        """Loops after which it can fire at the earliest: so many scores in a row must be there, and the minimum be run."""
+        return max(self.minimum_loops, self.defined_from() + self.patience - 1)
 
 
 def read(

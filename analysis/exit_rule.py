@@ -36,6 +36,7 @@ class ExitRule(Protocol):
         quantity: the readout quantity it reads, "" when norms are enough.
         scale: the axis that suits the score.
         holds_first_step: last loop whose score contains the step away from the initial state.
+        lowest, highest: range of the score, and so of the threshold.
     """
 
     name: ClassVar[str]
@@ -50,6 +51,8 @@ class ExitRule(Protocol):
     quantity: ClassVar[str]
     scale: ClassVar[Literal["linear", "log"]]
     holds_first_step: ClassVar[int]
+    lowest: ClassVar[float]
+    highest: ClassVar[float]
 
     @property
     def threshold(self) -> float:
@@ -74,6 +77,14 @@ class ExitRule(Protocol):
     @property
     def asks(self) -> tuple[str, ...]:
         """Quantities that it reads and that a run has only where they are asked for (``Request.quantities``)."""
+        ...
+
+    def defined_from(self) -> int:
+        """The first loop with a score."""
+        ...
+
+    def fires_from(self) -> int:
+        """Loops after which it can fire at the earliest."""
         ...
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
@@ -189,16 +200,6 @@ def exits_from_scores(rule: ExitRule, scores: Float64[np.ndarray, "loops tokens"
 def exits(rule: ExitRule, trajectory: Trajectory, block: int) -> Exits:
     """Where the rule fires, post hoc, on one block of one trajectory."""
     return exits_from_scores(rule, rule_scores(rule, trajectory, block))
-
-
-def check_common_fields(rule: ExitRule) -> None:
-    """Raise ValueError unless threshold is a number, patience and minimum loops are at least 1."""
-    if np.isnan(rule.threshold):
-        raise ValueError(f"The threshold of {rule.name} is not a number; give one.")
-    if rule.patience < 1 or rule.minimum_loops < 1:
-        raise ValueError(
-            f"{rule.name} has patience {rule.patience} and minimum loops {rule.minimum_loops}; both must be at least 1."
-        )
 
 
 def recorded_lens(trajectory: Trajectory, block: int, quantity: str, *, wanted: str, record: str = "") -> str:

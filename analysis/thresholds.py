@@ -22,7 +22,7 @@ _DECADES_ABOVE = 4
 def ladder(kind: ExitRuleClass) -> tuple[float, ...]:
     """Thresholds of a rule with a logarithmic score, or one that counts loops, rising, its default among them.
 
-    Empty for another linear score.
+    Empty for another linear score. None lies outside the range of the score.
 
     They depend on the rule alone and not on a run, so that a link means the same threshold everywhere.
     """
@@ -33,7 +33,7 @@ def ladder(kind: ExitRuleClass) -> tuple[float, ...]:
         return ()
     decade = int(f"{default:e}".partition("e")[2])
     steps = {float(f"{step}e{decade + n}") for n in range(-_DECADES_BELOW, _DECADES_ABOVE) for step in _STEPS}
-    return tuple(sorted(steps | {default}))
+    return tuple(sorted(step for step in steps | {default} if kind.lowest <= step <= kind.highest))
 
 
 def threshold_words(value: float) -> str:

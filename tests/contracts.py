@@ -93,6 +93,10 @@ def check_rule(kind: type["ExitRule"]) -> None:
         assert scores.dtype == np.float64
         defined = np.isfinite(scores)
         assert not np.isinf(scores).any()
+        assert rule.lowest <= np.nanmin(scores), f"a score below {rule.lowest}"
+        assert np.nanmax(scores) <= rule.highest * (1 + 1e-4), f"a score above {rule.highest}"
+        assert not defined[: rule.defined_from() - 1].any(), f"a score before loop {rule.defined_from()}"
+        assert defined[rule.defined_from() - 1].any(), f"no score at loop {rule.defined_from()}"
         assert defined[-1, judged].all(), "undefined at the last loop"
         assert (np.diff(defined.astype(int), axis=0) >= 0).all(), "defined, then undefined again"
         np.testing.assert_array_equal(scores, rule.scores(trajectory, block))
@@ -123,9 +127,18 @@ def check_refusals(rule: "ExitRule") -> None:
         assert rule.scores(bare, 0).shape == (8, 5)
     with pytest.raises(ValueError, match="not a number"):
         replace(rule, threshold=float("nan"))  # type: ignore[type-var]
+    for odd in (float("inf"), -float("inf"), *outside(rule)):
+        with pytest.raises(ValueError, match=rf"threshold of {rule.name} is {re.escape(f'{odd:g}')}; .*give a .*number"):
+            replace(rule, threshold=odd)  # type: ignore[type-var]
     for field in ("patience", "minimum_loops"):
         with pytest.raises(ValueError, match="at least 1"):
             replace(rule, **{field: 0})  # type: ignore[type-var]
+
+
+def outside(rule: "ExitRule") -> list[float]:
+    """Finite thresholds that no score of the rule can have."""
+    below, above = rule.lowest - 1e-6, rule.highest * 1.01
+    return [odd for odd in (below, rule.lowest - 1, above, 2.5 if rule.unit == "loops" else below) if np.isfinite(odd)]
 
 
 def with_all_quantities(trajectory: "Trajectory") -> "Trajectory":

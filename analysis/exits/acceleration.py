@@ -27,6 +27,7 @@ class AccelerationExit(RuleBase):
     family: ClassVar[Family] = "acceleration"
     default_on: ClassVar[bool] = True
     holds_first_step: ClassVar[int] = 2
+    first_score: ClassVar[int] = 2
 
     threshold: float = 5.1
     patience: int = 2

@@ -26,6 +26,7 @@ class AccelerationOverStateExit(RuleBase):
     source: ClassVar[str] = "arXiv 2509.23314, equation 5, normalised"
     family: ClassVar[Family] = "acceleration"
     holds_first_step: ClassVar[int] = 2
+    first_score: ClassVar[int] = 2
 
     threshold: float = 0.03
     patience: int = 2

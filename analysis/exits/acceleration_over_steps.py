@@ -29,6 +29,8 @@ class AccelerationOverStepsExit(RuleBase):
     source: ClassVar[str] = "arXiv 2509.23314, equation 5, normalised"
     family: ClassVar[Family] = "acceleration"
     holds_first_step: ClassVar[int] = 2
+    highest: ClassVar[float] = 1.0
+    first_score: ClassVar[int] = 2
 
     threshold: float = 0.85
     patience: int = 2

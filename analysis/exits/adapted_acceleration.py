@@ -30,6 +30,7 @@ class AdaptedAccelerationExit(RuleBase):
     quantity: ClassVar[str] = "adapted_acceleration"
     holds_first_step: ClassVar[int] = 2
     lens: ClassVar[str] = "block"
+    first_score: ClassVar[int] = 2
 
     threshold: float = 0.56
     patience: int = 2

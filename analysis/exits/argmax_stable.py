@@ -1,5 +1,6 @@
 """Stable argmax rule: stop when the likeliest token has stayed the same for some loops."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -31,6 +32,10 @@ class ArgmaxStableExit(RuleBase):
 
     threshold: float = 5.0
     lens: LensChoice = "default"
+
+    def fires_from(self) -> int:
+        """One loop more than it counts to, as the first counts 0."""
+        return max(self.minimum_loops, math.ceil(self.threshold) + self.patience)
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """Loops in a row without a change, 0 at the first. Raises MissingReadout when the run recorded no readout."""

@@ -33,4 +33,4 @@ class EntropyExit(RuleBase):
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The entropy in nats. Raises MissingReadout when the run recorded no readout."""
-        return read(trajectory, block, self.quantity, lens=self.lens)
+        return np.maximum(read(trajectory, block, self.quantity, lens=self.lens), 0.0)  # rounding can leave a hair less

@@ -26,6 +26,7 @@ class EntropyChangeExit(RuleBase):
     unit: ClassVar[str] = "nats"
     family: ClassVar[Family] = "prediction"
     quantity: ClassVar[str] = "entropy"
+    first_score: ClassVar[int] = 2
 
     threshold: float = 1e-3
     lens: LensChoice = "default"

@@ -1,5 +1,6 @@
 """Fixed depth: stop every token after the same number of loops, whatever they do."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -27,9 +28,14 @@ class FixedKExit(RuleBase):
     family: ClassVar[Family] = "reference"
     stops: ClassVar[Side] = ">="
     scale: ClassVar[Literal["linear", "log"]] = "linear"
+    lowest: ClassVar[float] = 1.0
 
     threshold: float = 8.0
     minimum_loops: int = 1
+
+    def fires_from(self) -> int:
+        """The loops that it counts to, as often as patience says."""
+        return max(self.minimum_loops, math.ceil(self.threshold) + self.patience - 1)
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The number of the loop, where the state is finite."""

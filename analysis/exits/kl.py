@@ -28,6 +28,7 @@ class KLExit(RuleBase):
     family: ClassVar[Family] = "divergence"
     default_on: ClassVar[bool] = True
     quantity: ClassVar[str] = "kl_previous"
+    first_score: ClassVar[int] = 2
 
     threshold: float = 5e-4
     lens: LensChoice = "default"
@@ -39,6 +40,10 @@ class KLExit(RuleBase):
         """What must be asked for."""
         asked = {"kl_reverse": self.direction == "reverse", "kl_uniform": self.first_loop == "uniform"}
         return tuple(quantity for quantity, wanted in asked.items() if wanted)
+
+    def defined_from(self) -> int:
+        """Loop 1 where that is compared with the uniform distribution."""
+        return 1 if self.first_loop == "uniform" else self.first_score
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The divergence in nats. Raises MissingReadout when the run did not record it."""

@@ -29,6 +29,7 @@ class KLDifferenceExit(RuleBase):
     unit: ClassVar[str] = "nats"
     family: ClassVar[Family] = "divergence"
     quantity: ClassVar[str] = "kl_previous"
+    first_score: ClassVar[int] = 3
 
     threshold: float = 0.38
     lens: LensChoice = "default"

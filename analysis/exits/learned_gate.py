@@ -29,6 +29,7 @@ class LearnedGateExit(RuleBase):
     quantity: ClassVar[str] = "gate_probability"
     scale: ClassVar[Literal["linear", "log"]] = "linear"
     lens: ClassVar[str] = "gate"
+    highest: ClassVar[float] = 1.0
 
     threshold: float = 0.9
     minimum_loops: int = 1

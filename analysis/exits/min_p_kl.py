@@ -27,6 +27,7 @@ class MinPKLExit(RuleBase):
     unit: ClassVar[str] = "nats"
     family: ClassVar[Family] = "divergence"
     quantity: ClassVar[str] = "min_p_kl"
+    first_score: ClassVar[int] = 2
 
     threshold: float = 1e-5
     lens: LensChoice = "default"
@@ -36,6 +37,10 @@ class MinPKLExit(RuleBase):
     def asks(self) -> tuple[str, ...]:
         """What must be asked for."""
         return ("min_p_kl",)
+
+    def defined_from(self) -> int:
+        """Loop 1 where that is compared with the uniform distribution."""
+        return 1 if self.first_loop == "uniform" else self.first_score
 
     def scores(self, trajectory: Trajectory, block: int) -> Float64[np.ndarray, "loops tokens"]:
         """The divergence in nats. Raises MissingReadout when the run did not record it."""

@@ -28,6 +28,8 @@ class StateCosineExit(RuleBase):
     source: ClassVar[str] = "arXiv 2502.05171, code: cosine"
     family: ClassVar[Family] = "step"
     holds_first_step: ClassVar[int] = 0
+    highest: ClassVar[float] = 2.0
+    first_score: ClassVar[int] = 2
 
     threshold: float = 1e-3
 

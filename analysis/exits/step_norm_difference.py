@@ -28,6 +28,7 @@ class StepNormDifferenceExit(RuleBase):
     source: ClassVar[str] = "code of arXiv 2509.23314, not the paper"
     family: ClassVar[Family] = "step"
     holds_first_step: ClassVar[int] = 2
+    first_score: ClassVar[int] = 2
 
     threshold: float = 0.01
     measured_from: Literal["previous_state", "adapted_input"] = "previous_state"

@@ -26,6 +26,7 @@ class TopMarginExit(RuleBase):
     stops: ClassVar[Side] = ">="
     quantity: ClassVar[str] = "top10_probability"
     scale: ClassVar[Literal["linear", "log"]] = "linear"
+    highest: ClassVar[float] = 1.0
 
     threshold: float = 0.8
     minimum_loops: int = 1

@@ -27,6 +27,7 @@ class TopProbabilityExit(RuleBase):
     stops: ClassVar[Side] = ">="
     quantity: ClassVar[str] = "top10_probability"
     scale: ClassVar[Literal["linear", "log"]] = "linear"
+    highest: ClassVar[float] = 1.0
 
     threshold: float = 0.9
     minimum_loops: int = 1

@@ -155,7 +155,7 @@ class TestRule:
         assert "step norm exits after 2 loops and crosses back at 4" in chart.alt
 
     def test_never_has_no_mark(self) -> None:
-        chart = RuleChart().build(View(run=toy_run(), rules=(StepNormExit(threshold=-1.0),)))
+        chart = RuleChart().build(View(run=toy_run(), rules=(StepNormExit(threshold=0.0),)))
         assert not marks(chart, Points, glyph="exit")
         assert "never exits" in chart.alt
 

@@ -28,7 +28,7 @@ class TestHeatmap:
         np.testing.assert_allclose(heat.columns["distance_to_last"].reshape(heat.values.shape)[:-1], 10**expected)
 
     def test_exit_marks_stand_at_token_and_loop_and_never_has_none(self) -> None:
-        view = View(run=toy_run(prompts=1), rules=(AccelerationExit(threshold=0.5), StepNormExit(threshold=-1.0)))
+        view = View(run=toy_run(prompts=1), rules=(AccelerationExit(threshold=0.5), StepNormExit(threshold=0.0)))
         chart = HeatmapChart().build(view)
         (mark,) = marks(chart, Points, glyph="exit")
         values = view.trajectory.blocks[0].acceleration

@@ -22,6 +22,7 @@ from analysis.exits.min_p_kl import MinPKLExit
 from analysis.exits.oracle_argmax import OracleArgmaxExit
 from analysis.exits.oracle_cross_entropy import OracleCrossEntropyExit
 from analysis.exits.step_norm_difference import StepNormDifferenceExit
+from analysis.rule_fields import counts_loops
 from model.capture.trajectory import Trajectory
 from tests.analysis.exit_worlds import VOCABULARY, Step, World, kl, min_p, recorded, world
 from tests.toys import toy_block, toy_trajectory
@@ -132,15 +133,16 @@ def made(key: str, **more: Any) -> ExitRule:
     return kind(**WATCHES[key][0], **more)
 
 
-def between(scores: np.ndarray, place: float) -> float:
-    """A threshold in the middle of two neighbouring scores, so that rounding decides nothing."""
+def between(scores: np.ndarray, place: float, *, whole: bool = False) -> float:
+    """A threshold in the middle of two neighbouring scores, so that rounding decides nothing; ``whole`` for counts."""
     known = np.unique(scores[np.isfinite(scores)].round(9))
     gaps = np.diff(known)
     wide = np.flatnonzero(gaps > 1e-4 * np.abs(known).max())
     if not len(wide):
         return float(known[0]) + 1.0
     at = wide[int(place * (len(wide) - 1))]
-    return float(known[at] + gaps[at] / 2)
+    middle = float(known[at] + gaps[at] / 2)
+    return math.ceil(middle) + 0.0 if whole else middle
 
 
 def stops(rule: ExitRule, score: float) -> bool:
@@ -192,7 +194,8 @@ def test_a_rule_fires_where_somebody_who_watches_the_loops_would_stop(
         return [float(np.mean(own(loop)))] * scene.tokens
 
     rule = made(key, patience=patience, minimum_loops=minimum, scope=scope)
-    rule = cast("ExitRule", replace(cast("Any", rule), threshold=between(rule_scores(rule, recorded(scene), 0), place)))
+    middle = between(rule_scores(rule, recorded(scene), 0), place, whole=counts_loops(rule))
+    rule = cast("ExitRule", replace(cast("Any", rule), threshold=middle))
     compare(rule, scene, own if scope == "token" else shared)
 
 
@@ -223,7 +226,7 @@ def test_looser_never_later_and_more_patience_never_before(
     trajectory, kind = recorded(world(seed)), cast("Any", exit_rules()[name])
     rule: ExitRule = kind(patience=patience)
     scores = rule_scores(rule, trajectory, 0)
-    low, high = np.nanquantile(scores, sorted((one, other)))
+    low, high = np.nanquantile(scores, sorted((one, other)), method="inverted_cdf")  # values that occur: counts stay whole
     tight, loose = (low, high) if rule.stops in ("<", "<=") else (high, low)
 
     def depth(asked: ExitRule) -> np.ndarray:
