@@ -69,12 +69,8 @@ class RuleChart:
         rule, loops = found.rule, len(found.scores)
         line = _score_line(view, token, found)
         unit = f" {rule.unit}" if rule.unit else ""
-        threshold = Rule(
-            at=rule.threshold,
-            across="horizontal",
-            label=f"stops {rule.stops} {rule.threshold:.4g}{unit}",
-            role=_look(rule),
-        )
+        # In words above the panel: beside the line they would cover other lines, in a legend two rules may look alike.
+        threshold = Rule(at=rule.threshold, across="horizontal", label="", role=_look(rule))
         background = _others(view, token, found) if self.others else ()
         return Panel(
             x=loop_axis(loops),
@@ -87,7 +83,7 @@ class RuleChart:
                 *_events(view, token, found),
                 *loop_rules(view, loops, across="vertical"),
             ),
-            title=exit_words(found, token),
+            title=f"stops {rule.stops} {rule.threshold:.4g}{unit}\n{exit_words(found, token)}",
         )
 
 

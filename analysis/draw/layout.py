@@ -12,6 +12,8 @@ from analysis.chart import Axis, Band, Bars, Chart, Heatmap, Mark, Panel, Points
 
 Side = Literal["x", "y", "z"]
 _WORDS = re.compile(r"(?:\([^()]*\)|\S)+")
+_HIGH = 0.85
+"""Share of a panel's height above which a line leaves no room for words over it."""
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -49,6 +51,16 @@ def _along(mark: Mark, side: Side) -> Iterator[Float64[np.ndarray, " values"]]:
             yield values.astype(np.float64)
 
 
+def near_top(panel: Panel, at: float) -> bool:
+    """Whether a height of the panel lies so near its upper edge that there is no room for words above it."""
+    low, high = panel.y.limits or extent(panel, "y") or (at, at)
+    if panel.y.scale == "log":
+        if min(low, at) <= 0:
+            return False
+        low, high, at = (math.log10(value) for value in (low, high, at))
+    return high > low and (at - low) / (high - low) > _HIGH
+
+
 def whole_step(low: float, high: float, *, most: int = 9) -> int:
     """Distance between ticks at whole numbers: 1, 2, 5, 10 and so on, so that at most about ``most`` of them appear."""
     rough = max((high - low) / most, 1.0)
@@ -77,14 +89,28 @@ def uneven_rows(panel: Panel, side: Side) -> tuple[float, ...] | None:
 
 
 def log_ticks(low: float, high: float, *, most: int = 6) -> tuple[float, ...]:
-    """Powers of ten between low and high, thinned to ``most``; 1, 2, 3, 5 steps where fewer than two powers fit."""
+    """Powers of ten between low and high, thinned to ``most``; 1, 2, 3, 5 steps where fewer than two powers fit, and
+    equal steps where fewer than two of those do.
+    """
     powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
     if len(powers) >= 2:
         every = math.ceil(len(powers) / most)
         return tuple(10.0**n for n in powers if n % every == 0)
     start = math.floor(math.log10(low))
     fine = [base * 10.0**n for n in range(start, start + 4) for base in (1, 2, 3, 5)]
-    return tuple(value for value in fine if low * (1 - 1e-9) <= value <= high * (1 + 1e-9))
+    found = tuple(value for value in fine if low * (1 - 1e-9) <= value <= high * (1 + 1e-9))
+    return found if len(found) >= 2 else _equal_steps(low, high)
+
+
+def _equal_steps(low: float, high: float) -> tuple[float, ...]:
+    """Round numbers at equal distances between low and high, two at least unless the two are equal."""
+    if not high > low:
+        return (low,)
+    rough = (high - low) / 3
+    scale = 10.0 ** math.floor(math.log10(rough))
+    step = max(base * scale for base in (1, 2, 5) if base * scale <= rough * (1 + 1e-9))
+    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return tuple(float(f"{number * step:.12g}") for number in numbers)
 
 
 def log_words(values: Sequence[float]) -> tuple[str, ...]:
@@ -95,9 +121,9 @@ def log_words(values: Sequence[float]) -> tuple[str, ...]:
 
 def _power(value: float) -> str:
     exponent = math.floor(math.log10(value) + 1e-9)
-    base = round(value / 10.0**exponent)
+    base = float(f"{value / 10.0**exponent:.3g}")
     power = f"10{str(exponent).translate(_SUPERSCRIPT)}"
-    return power if base == 1 else f"{base}×{power}"
+    return power if base == 1 else f"{base:g}×{power}"
 
 
 def cell_edges(centres: Float[np.ndarray, " cells"]) -> Float64[np.ndarray, " edges"]:

@@ -13,16 +13,14 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from analysis.chart import Axis, Camera, Chart, Heatmap, Panel, Points
+from analysis.chart import Camera, Chart, Heatmap, Panel, Points
 from analysis.draw import layout, theme
 from analysis.draw.glyphs import printable, register_fonts, width_pt
 from analysis.draw.matplotlib_axes import broken, limits, scales, space, ticks
 from analysis.draw.matplotlib_marks import colour_map, draw, legend_handle
+from analysis.draw.matplotlib_rows import BESIDE, PAGE, rows_of, title_words
 from analysis.draw.wrap import wrapped
 
-_NARROWEST = 1.7
-"""Inches below which a panel is unreadable; panels stack rather than get narrower."""
-_ACROSS = 3
 _WORD = 17.0
 """Points that a cell with a word in it needs; maps of words break into rows where there is less."""
 _PAPER = theme.PAINTS["paper"]
@@ -95,14 +93,11 @@ def figure(chart: Chart, venue: str | theme.Venue) -> Figure:
 
 def _figure(whole: Chart, venue: theme.Venue) -> Figure:
     chart = wrapped(whole, int((venue.width_in - 0.8) * 72 / _WORD))
-    narrowest = venue.width_in if len(chart.panels) > len(whole.panels) else _NARROWEST
-    across = max(1, min(len(chart.panels), _ACROSS, int(venue.width_in / narrowest)))
-    rows = math.ceil(len(chart.panels) / across)
-    width = venue.width_in / across
     handles = _legend(chart)
     columns = _legend_columns([str(h.get_label()) for h in handles], venue)
-    heights = [max(_height(p, width) for p in chart.panels[r * across : (r + 1) * across]) for r in range(rows)]
     extra = 0.17 * math.ceil(len(handles) / columns) + 0.06 if handles else 0.0
+    across, heights = rows_of(chart, venue, cut=len(chart.panels) > len(whole.panels), room=PAGE - extra)
+    rows, width = len(heights), venue.width_in / across
     made = Figure(figsize=(venue.width_in, round(sum(heights) + extra, 2)), layout="constrained", facecolor=_PAPER.paper)
     grid = made.add_gridspec(rows, across, height_ratios=heights)
     last = layout.last_loop(chart)
@@ -117,30 +112,6 @@ def _figure(whole: Chart, venue: theme.Venue) -> Figure:
     if handles:
         made.legend(handles=handles, loc="outside upper left", ncols=columns)
     return made
-
-
-def _height(panel: Panel, width: float) -> float:
-    """Inches for a panel of this width, labels and colour bar included."""
-    for mark in panel.marks:
-        if isinstance(mark, Heatmap):
-            row = 0.135 if mark.text is not None else 0.075
-            return min(max(row * len(mark.y), 1.2), 5.5) + _label_room(panel.x, width) + (0.75 if width < 4 else 0.35)
-    if panel.z is not None:
-        return min(width * 0.85, 3.6) + 0.3
-    if panel.equal:
-        across, up = (np.ptp(layout.extent(panel, side) or (0.0, 1.0)) for side in ("x", "y"))
-        shape = float(up / across) if across > 0 else 1.0
-        tallest = 0.9 if width < 4 else 0.62
-        return max(width * min(max(shape, 0.45), tallest), 1.5) + 0.6
-    return min(max(width * 0.62, 1.55), 2.3)
-
-
-def _label_room(axis: Axis, width: float) -> float:
-    """Inches that labels below the axis take when they stand upright."""
-    if axis.ticks is None:
-        return 0.0
-    longest = max((len(line) for _, label in axis.ticks for line in label.split("\n")), default=0)
-    return 0.05 * min(longest, 12) if len(axis.ticks) * longest * 0.055 > width - 0.7 else 0.0
 
 
 def _legend(chart: Chart) -> list[Any]:
@@ -198,13 +169,13 @@ def _panel(
 
 def _words(ax: Any, panel: Panel, *, venue: theme.Venue, width: float, height: float) -> None:
     """Titles of panel and axes, broken into lines where the panel is too narrow or too low for them."""
-    across, up = (width - 0.55) * 72, (height - 0.35) * 72
+    across, up = (width - BESIDE) * 72, (height - 0.35) * 72
     ax.set_xlabel(broken(printable(layout.axis_words(panel.x)), across, venue.body_pt))
     ax.set_ylabel(broken(printable(layout.axis_words(panel.y)), up, venue.body_pt))
     if panel.z is not None:
         ax.set_zlabel(printable(layout.axis_words(panel.z)))
     if panel.title:
-        ax.set_title(broken(printable(panel.title), across, venue.body_pt))
+        ax.set_title(title_words(panel, width, venue))
 
 
 @dataclass(frozen=True)

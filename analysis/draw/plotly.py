@@ -5,26 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from analysis.chart import Bars, Chart, Heatmap, Mark, Panel, Points, Rule
+from analysis.chart import Bars, Chart, Mark, Panel, Points, Rule
 from analysis.draw import layout, theme
+from analysis.draw import plotly_rows as rows
 from analysis.draw.plotly_axes import Area, Screen, camera_from_eye, eye, plane, scene
 from analysis.draw.plotly_marks import Place, traces
 from analysis.draw.plotly_values import escape
 
 __all__ = ["camera_from_eye", "eye", "figure_json"]
-
-ACROSS = 3
-"""Panels side by side before a new row begins."""
-
-_TOP = 38
-_AROUND = 90
-"""Pixels above and below the panels: legend, axis labels."""
-_TITLE = 20
-_TITLE_CHARACTERS = 105
-"""Characters of panel titles that fit side by side on a page of usual width."""
-
-_CELL, _BESIDE_CELLS = 34, 150
-"""Pixels of a cell that has room for a word, and of what stands beside the cells."""
 
 
 def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
@@ -36,7 +24,7 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
     page's to show.
     """
     surface: Screen = "dark" if dark else "light"
-    areas = _areas(chart)
+    areas = rows.areas(chart)
     figure = _frame(chart, surface)
     data: list[dict[str, Any]] = []
     named: frozenset[str] = frozenset()
@@ -46,9 +34,9 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
         figure |= (
             scene(panel, area, suffix, chart=chart, surface=surface) if panel.z else plane(panel, area, suffix, surface=surface)
         )
-        if layout.repeats_y(chart, number - 1, ACROSS):
+        if layout.repeats_y(chart, number - 1, rows.ACROSS):
             figure[f"yaxis{suffix}"]["title"]["text"] = ""
-        figure["annotations"] += _panel_title(panel, area, surface, across=min(len(chart.panels), ACROSS))
+        figure["annotations"] += _panel_title(panel, area, surface, across=min(len(chart.panels), rows.ACROSS))
         figure["annotations"] += [note for m in panel.marks if isinstance(m, Bars) for note in _bar_words(m, panel, suffix)]
         figure["shapes"] += [_shape(m, panel, suffix, surface=surface, named=named) for m in panel.marks if isinstance(m, Rule)]
         axes = {"scene": f"scene{suffix}"} if panel.z else {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
@@ -67,66 +55,20 @@ def figure_json(chart: Chart, *, dark: bool) -> dict[str, Any]:
 def _in_legend(mark: Mark, panel: Panel) -> str:
     """The mark's legend entry, "" when it has none."""
     if isinstance(mark, Rule):
-        return mark.label if _stands_in_legend(mark, panel) else ""
+        return mark.label if rows.stands_in_legend(mark, panel) else ""
     return getattr(mark, "legend", "")
-
-
-def _stands_in_legend(mark: Rule, panel: Panel) -> bool:
-    """Words on an upright line would run across the curves, and on a map they could not be read."""
-    return mark.across == "vertical" or any(isinstance(m, Heatmap) for m in panel.marks)
-
-
-def _areas(chart: Chart) -> list[Area]:
-    """Domains (left, right, bottom, top) of every panel, in rows of up to ACROSS panels, with room for their titles."""
-    count = len(chart.panels)
-    across = min(count, ACROSS)
-    rows = math.ceil(count / across)
-    bars = across > 1 and any(isinstance(mark, Heatmap) for panel in chart.panels for mark in panel.marks)
-    gap_x = 0.15 if bars else 0.075
-    gap_y = 0.24 if rows == 2 else 0.16
-    width = (1 - gap_x * (across - 1)) / across
-    height = (1 - gap_y * (rows - 1)) / rows
-    lines = max(_title_lines(panel, across).count("\n") + 1 if panel.title else 0 for panel in chart.panels)
-    titles = _TITLE * lines / (_height(chart) - _AROUND)
-    areas: list[Area] = []
-    for i in range(count):
-        left, top = (i % across) * (width + gap_x), 1 - (i // across) * (height + gap_y)
-        areas.append((left, min(left + width, 1.0), max(top - height, 0.0), top - titles))
-    return areas
-
-
-def _height(chart: Chart) -> int:
-    """Pixels: room for the text of cells, more for maps and spaces than for curves."""
-    rows = math.ceil(len(chart.panels) / ACROSS)
-    tallest = 300
-    for panel in chart.panels:
-        if panel.z or panel.equal:
-            tallest = max(tallest, 520)
-        for mark in panel.marks:
-            if isinstance(mark, Heatmap):
-                tallest = max(tallest, min(120 + len(mark.y) * (21 if mark.text is not None else 15), 760))
-            elif isinstance(mark, Points) and mark.value is not None:
-                tallest = max(tallest, 460)
-    return rows * tallest + _AROUND
-
-
-def _least_width(chart: Chart) -> int:
-    """Pixels below which words run into each other; a narrower page scrolls the figure sideways."""
-    cells = [len(m.x) for panel in chart.panels for m in panel.marks if isinstance(m, Heatmap) and m.text is not None]
-    across = min(len(chart.panels), ACROSS)
-    return max([300 * across, *(_BESIDE_CELLS + _CELL * count for count in cells)])
 
 
 def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
     paint = theme.PAINTS[surface]
     return {
         "autosize": True,
-        "height": _height(chart),
+        "height": rows.figure_height(chart),
         "uirevision": chart.name,
         "font": {"family": theme.SCREEN_FONTS, "size": 13, "color": paint.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 16, "r": 16, "t": _TOP, "b": 16, "autoexpand": True},
+        "margin": {"l": 16, "r": 16, "t": rows.TOP, "b": 16, "autoexpand": True},
         "hovermode": "closest",
         "hoverlabel": {
             "align": "left",
@@ -152,7 +94,7 @@ def _frame(chart: Chart, surface: Screen) -> dict[str, Any]:
         "bargap": 0.3,
         "annotations": [],
         "shapes": [],
-        "meta": {"chart": chart.name, "alt": chart.alt, "least_width": _least_width(chart)},
+        "meta": {"chart": chart.name, "alt": chart.alt, "least_width": rows.least_width(chart)},
     }
 
 
@@ -193,17 +135,12 @@ def _bar(area: Area, surface: Screen) -> dict[str, Any]:
     }
 
 
-def _title_lines(panel: Panel, across: int) -> str:
-    """The panel's title, broken into lines that fit above it on a page of usual width."""
-    return layout.broken(panel.title, lambda line: len(line) <= _TITLE_CHARACTERS // across)
-
-
 def _panel_title(panel: Panel, area: Area, surface: Screen, *, across: int) -> list[dict[str, Any]]:
     if not panel.title:
         return []
     return [
         {
-            "text": escape(_title_lines(panel, across)),
+            "text": escape(rows.title_lines(panel, across)),
             "xref": "paper",
             "yref": "paper",
             "x": area[0],
@@ -229,7 +166,7 @@ def _shape(mark: Rule, panel: Panel, suffix: str, *, surface: Screen, named: fro
         "type": "line",
         "line": {"color": colour, "width": 1.5, "dash": mark.dash},
     }
-    if _stands_in_legend(mark, panel):
+    if rows.stands_in_legend(mark, panel):
         shown = bool(mark.label) and mark.label not in named
         return line | {"name": escape(mark.label), "showlegend": shown, "legendgroup": escape(mark.label)}
     return line | {
@@ -237,7 +174,7 @@ def _shape(mark: Rule, panel: Panel, suffix: str, *, surface: Screen, named: fro
             "text": escape(mark.label),
             # a score is below its threshold on the right, and near the floor only there
             "textposition": "end" if mark.role.kind == "rule" else "start",
-            "yanchor": "bottom",
+            "yanchor": "top" if layout.near_top(panel, mark.at) else "bottom",  # words above the panel's edge are cut off
             "xanchor": "right" if mark.role.kind == "rule" else "left",
             "padding": 3,
             "font": {"size": 12, "color": paint.soft},
