@@ -1,7 +1,5 @@
 """Norms, rotary positions, attention and feed-forward layers that the network families share."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,8 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from model.config import number
 
 if TYPE_CHECKING:
     from model.architecture import Context
@@ -71,42 +67,6 @@ class Rotary:
 def rotary_from_table(table: Float[Tensor, "1 L 1 half 2"], tokens: int) -> Rotary:
     """The first positions of a stored table of (cos, sin), neighbouring channels paired."""
     return Rotary(table[0, :tokens, 0, :, 0].float(), table[0, :tokens, 0, :, 1].float(), "neighbours")
-
-
-def rotary_from_base(
-    tokens: int, head_width: int, *, base: float, device: torch.device, scaling: Mapping[str, Any] | None = None
-) -> Rotary:
-    """Angles t * base^(-2i / head_width), halves paired. ``scaling`` is a config's rope_scaling.
-
-    Raises ValueError when its type is neither "default" nor "llama3".
-    """
-    exponent = torch.arange(0, head_width, 2, dtype=torch.int64, device=device).float() / head_width
-    frequency = _scaled(1.0 / base**exponent, scaling)
-    angle = torch.outer(torch.arange(tokens, dtype=torch.float32, device=device), frequency)
-    return Rotary(angle.cos(), angle.sin(), "halves")
-
-
-def rope_kind(scaling: Mapping[str, Any] | None) -> str:
-    """Type of a rope_scaling entry. Raises ValueError when it cannot be computed here."""
-    kind = "default" if scaling is None else str(scaling.get("rope_type", scaling.get("type", "default")))
-    if kind not in ("default", "llama3"):
-        raise ValueError(f"rope_scaling has the type {kind!r}; this version can build default, llama3.")
-    if kind == "llama3" and scaling is not None:
-        for name in ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"):
-            if number(scaling, name) == 0:
-                raise ValueError(f"rope_scaling.{name} is 0; a positive number was expected.")
-    return kind
-
-
-def _scaled(frequency: Float[Tensor, " half"], scaling: Mapping[str, Any] | None) -> Float[Tensor, " half"]:
-    """Llama 3's scaling: long waves are slowed by ``factor``, short ones kept, those between blended linearly."""
-    if scaling is None or rope_kind(scaling) == "default":
-        return frequency
-    factor, low, high = (number(scaling, name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    trained = number(scaling, "original_max_position_embeddings")
-    wave = 2 * math.pi / frequency
-    blend = ((trained / wave - low) / (high - low)).clamp(0.0, 1.0)
-    return frequency * (blend + (1 - blend) / factor)
 
 
 def attend(

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
 from model.config import choice, integer, layers, mapping, mean_loops, number, run_loops, switch
-from model.layers import Heads, Rotary, SplitAttention, rms_norm, rope_kind, rotary_from_base
+from model.layers import Heads, Rotary, SplitAttention, rms_norm
+from model.rope import Rope
 from model.skeleton import Parts, PreludeCoreCoda, layer_keys
 from model.start import InitialRule
 
@@ -28,8 +29,7 @@ class _Config:
     layers: int
     eps: float
     tied: bool
-    rope_base: float
-    rope_scaling: Mapping[str, Any] | None
+    rope: Rope
 
 
 def _read_config(config: Mapping[str, Any]) -> _Config:
@@ -38,8 +38,7 @@ def _read_config(config: Mapping[str, Any]) -> _Config:
     kinds: Any = config.get("layer_types") or []
     if switch(config, "use_sliding_window", default=False) or any(kind != "full_attention" for kind in kinds):
         raise ValueError("it asks for sliding-window attention; this version can build full attention only.")
-    rope = mapping(config, "rope_scaling") or mapping(config, "rope_parameters")
-    rope_kind(rope)
+    scaling = mapping(config, "rope_scaling") or mapping(config, "rope_parameters")
     return _Config(
         heads=Heads.of(
             width, heads, integer(config, "num_key_value_heads", heads), integer(config, "head_dim", width // heads)
@@ -50,8 +49,7 @@ def _read_config(config: Mapping[str, Any]) -> _Config:
         layers=layers(config, "num_hidden_layers", least=1),
         eps=number(config, "rms_norm_eps", 1e-6),
         tied=switch(config, "tie_word_embeddings", default=False),
-        rope_base=number(config, "rope_theta", (rope or {}).get("rope_theta", 10_000.0)),
-        rope_scaling=rope,
+        rope=Rope(number(config, "rope_theta", (scaling or {}).get("rope_theta", 10_000.0)), scaling),
     )
 
 
@@ -107,14 +105,7 @@ class _Network(PreludeCoreCoda):
         self.exit_gate = nn.Linear(width, 1)
 
     def rotary(self, tokens: int) -> Rotary:
-        config = self._config
-        return rotary_from_base(
-            tokens,
-            config.heads.head_width,
-            base=config.rope_base,
-            device=self.tokens.weight.device,
-            scaling=config.rope_scaling,
-        )
+        return self._config.rope.rotary(tokens, self._config.heads.head_width, device=self.tokens.weight.device)
 
     def gate(self, state: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"]:
         return self.exit_gate(state)[..., 0]

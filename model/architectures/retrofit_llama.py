@@ -13,26 +13,20 @@ from torch import Tensor, nn
 from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
 from model.config import mean_loops, run_loops
 from model.layers import CausalAttention, PackedGatedMlp, rms_norm
-from model.retrofit import (
-    RetrofitConfig,
-    RetrofitNetwork,
-    is_raven,
-    noise_rule,
-    read_retrofit,
-    retrofit_keys,
-)
+from model.raven import RavenSizes
+from model.retrofit import RetrofitNetwork, is_retrofit, read_retrofit, retrofit_keys, retrofit_noise
 from model.start import InitialRule
 
 
 class _Layer(nn.Module):
     """x += attn(RMS_1(x)); x += mlp(RMS_2(x))."""
 
-    def __init__(self, config: RetrofitConfig) -> None:
+    def __init__(self, sizes: RavenSizes) -> None:
         super().__init__()
-        width = config.heads.width
-        self.norm_1, self.norm_2 = rms_norm(width, config.eps), rms_norm(width, config.eps)
-        self.attention = CausalAttention(config.heads, bias=config.bias)
-        self.mlp = PackedGatedMlp(width, config.hidden, bias=config.bias)
+        width = sizes.heads.width
+        self.norm_1, self.norm_2 = rms_norm(width, sizes.eps), rms_norm(width, sizes.eps)
+        self.attention = CausalAttention(sizes.heads, bias=sizes.bias)
+        self.mlp = PackedGatedMlp(width, sizes.hidden, bias=sizes.bias)
 
     def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
         x = x + self.attention(self.norm_1(x), context)
@@ -53,7 +47,7 @@ class RetrofitLlama(NativeArchitecture):
 
     def recognises(self, config: Mapping[str, Any], keys: frozenset[str]) -> bool:
         """The model type is shared with Huginn and the retrofitted OLMo: the norms of a layer decide."""
-        return is_raven(config, keys) and not any(".q_norm." in key for key in keys)
+        return is_retrofit(config, keys) and not any(".q_norm." in key for key in keys)
 
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
         """The untrained network. Raises ValueError naming a field that is missing, odd or not supported."""
@@ -73,4 +67,4 @@ class RetrofitLlama(NativeArchitecture):
 
     def initial_rule(self, config: Mapping[str, Any]) -> InitialRule:
         """Truncated normal of std ``init_values.std`` times ``embed_scale``; ``initial_state_mode`` is not read here."""
-        return noise_rule(config)
+        return retrofit_noise(config)

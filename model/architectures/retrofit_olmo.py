@@ -13,25 +13,19 @@ from torch import Tensor, nn
 from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
 from model.config import choice, mean_loops, run_loops
 from model.layers import CausalAttention, PackedGatedMlp, rms_norm
-from model.retrofit import (
-    RetrofitConfig,
-    RetrofitNetwork,
-    is_raven,
-    noise_rule,
-    read_retrofit,
-    retrofit_keys,
-)
+from model.raven import RavenSizes
+from model.retrofit import RetrofitNetwork, is_retrofit, read_retrofit, retrofit_keys, retrofit_noise
 from model.start import InitialRule
 
 
 class _Attention(CausalAttention):
     """Queries and keys are RMS-normed over all heads together before they are rotated."""
 
-    def __init__(self, config: RetrofitConfig) -> None:
-        super().__init__(config.heads, bias=config.bias)
-        heads = config.heads
-        self.q_norm = rms_norm(heads.query * heads.head_width, config.eps)
-        self.k_norm = rms_norm(heads.key * heads.head_width, config.eps)
+    def __init__(self, sizes: RavenSizes) -> None:
+        super().__init__(sizes.heads, bias=sizes.bias)
+        heads = sizes.heads
+        self.q_norm = rms_norm(heads.query * heads.head_width, sizes.eps)
+        self.k_norm = rms_norm(heads.key * heads.head_width, sizes.eps)
 
     def prepare(
         self, q: Tensor, k: Tensor, v: Tensor, x: Float[Tensor, "B T C"], context: Context
@@ -44,12 +38,12 @@ class _Attention(CausalAttention):
 class _Layer(nn.Module):
     """x += RMS_1(attn(x)); x += RMS_2(mlp(x))."""
 
-    def __init__(self, config: RetrofitConfig) -> None:
+    def __init__(self, sizes: RavenSizes) -> None:
         super().__init__()
-        width = config.heads.width
-        self.norm_1, self.norm_2 = rms_norm(width, config.eps), rms_norm(width, config.eps)
-        self.attention = _Attention(config)
-        self.mlp = PackedGatedMlp(width, config.hidden, bias=config.bias)
+        width = sizes.heads.width
+        self.norm_1, self.norm_2 = rms_norm(width, sizes.eps), rms_norm(width, sizes.eps)
+        self.attention = _Attention(sizes)
+        self.mlp = PackedGatedMlp(width, sizes.hidden, bias=sizes.bias)
 
     def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
         x = x + self.norm_1(self.attention(x, context))
@@ -74,7 +68,7 @@ class RetrofitOlmo(NativeArchitecture):
 
     def recognises(self, config: Mapping[str, Any], keys: frozenset[str]) -> bool:
         """The model type is shared with Huginn and the retrofitted Llama: normed queries decide."""
-        return is_raven(config, keys) and any(".q_norm." in key for key in keys)
+        return is_retrofit(config, keys) and any(".q_norm." in key for key in keys)
 
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
         """The untrained network. Raises ValueError naming a field that is missing, odd or not supported."""
@@ -97,4 +91,4 @@ class RetrofitOlmo(NativeArchitecture):
         """A copy of the entry in the modes embed-init and skip-adapter, else a truncated normal."""
         if _start_mode(config) != "random":
             return InitialRule(std=0.0, from_entry=True)
-        return noise_rule(config)
+        return retrofit_noise(config)

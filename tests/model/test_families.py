@@ -21,6 +21,7 @@ from model.checkpoint import card, identify, load
 from model.families import architectures
 from model.locate import CheckpointError, locate
 from model.request import InitialState, Prompt, Request
+from model.rope import Rope
 from model.runner import run
 from model.weights import tensors
 from tests.contracts import check_named
@@ -358,13 +359,11 @@ def test_a_billion_layers_are_refused_before_anything_is_built(reference: Refere
 def test_scaled_positions_are_those_of_the_transformers_library() -> None:
     rope = pytest.importorskip("transformers.modeling_rope_utils")
     configuration = pytest.importorskip("transformers").LlamaConfig
-    from model.layers import rotary_from_base
-
     scaling = dict(VARIANTS["llama scaled positions"][1]["rope_scaling"])
     config = configuration(hidden_size=64, num_attention_heads=4, rope_parameters=scaling | {"rope_theta": 10000.0})
     inverse, _ = rope.ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
     angles = torch.outer(torch.arange(9.0), inverse)
-    ours = rotary_from_base(9, 16, base=10000.0, device=torch.device("cpu"), scaling=scaling)
+    ours = Rope(10000.0, scaling).rotary(9, 16, device=torch.device("cpu"))
     torch.testing.assert_close(ours.cos, angles.cos(), atol=1e-6, rtol=0)
     torch.testing.assert_close(ours.sin, angles.sin(), atol=1e-6, rtol=0)
 
