@@ -84,6 +84,6 @@ def page(browser: Browser) -> Iterator[Page]:
     """A fresh window of common size."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     window = context.new_page()
-    window.set_default_timeout(60_000)
+    window.set_default_timeout(120_000)
     yield window
     context.close()
