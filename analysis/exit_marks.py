@@ -20,6 +20,7 @@ from analysis.exit_rule import (
     rule_scores,
 )
 from analysis.registry import first_sentence
+from analysis.rule_name import condition
 from model.capture.trajectory import Trajectory
 
 _SAID = ("threshold", "patience", "minimum_loops", "scope", "lens")
@@ -61,10 +62,9 @@ def lens_of(rule: ExitRule, trajectory: Trajectory, block: int) -> str:
 
 def rule_words(rule: ExitRule, trajectory: Trajectory, blocks: Sequence[int]) -> str:
     """``step norm < 0.1 (patience 1, from loop 2)``, with unit and, per block, lens."""
-    unit = f" {rule.unit}" if rule.unit else ""
     lenses = _lens_words(rule, trajectory, blocks)
     settings = f"patience {rule.patience}, from loop {rule.minimum_loops}{_choices(rule)}{lenses}"
-    return f"{rule.title} {rule.stops} {rule.threshold:.4g}{unit} ({settings})"
+    return f"{condition(rule)} ({settings})"
 
 
 def _choices(rule: ExitRule) -> str:

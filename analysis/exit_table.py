@@ -9,6 +9,7 @@ from analysis.caption import counted, joined
 from analysis.chart import View
 from analysis.exit_marks import rule_exits, rule_words
 from analysis.exit_rule import NEVER
+from analysis.rule_fields import never_words
 
 
 @dataclass(frozen=True)
@@ -46,5 +47,6 @@ def exit_table(view: View) -> ExitTable:
         f"Loops run when a rule stops, of K = {trace.loops}; {how}. "
         '"never": no loop reaches the threshold. Empty: the rule is undefined there.',
         f"{'; '.join(counts)}." if counts else "",
+        *(words for one in found for words in never_words(one.rule, trajectory, (view.block,))),
     )
     return ExitTable(columns=columns, caption=caption, missing=missing)

@@ -7,6 +7,7 @@ import numpy as np
 
 from analysis.comparison import Ground
 from analysis.exit_rule import ExitRule
+from analysis.rule_name import condition
 
 _OF_NAME: Mapping[str, Callable[[float, float], float]] = MappingProxyType(
     {
@@ -46,6 +47,6 @@ def floor_words(rule: ExitRule, floor: float, dtype: str) -> str:
     if not below_floor(rule, floor):
         return ""
     return (
-        f"{rule.title} {rule.stops} {rule.threshold:.3g} lies below {floor:.2g}, where scores are mostly rounding of {dtype}; "
+        f"{condition(rule, digits=3)} lies below {floor:.2g}, where scores are mostly rounding of {dtype}; "
         "run in float32, or take a larger threshold."
     )

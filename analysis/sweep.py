@@ -20,7 +20,7 @@ POINTS = 32
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % bootstrap interval over prompts, in nats; NaN where undefined or of fewer than 5 prompts."""
+    """A value with its 95 % bootstrap interval over prompts, in nats; all NaN where undefined or of fewer than 5 prompts."""
 
     value: float
     lower: float
@@ -53,6 +53,8 @@ class Swept:
         rule: as it was given. points: one per threshold, the fewest mean loops first, none of equal thresholds.
         mean_loops, cross_entropy, agreement: ends of the 95 % interval of each point.
         excess: likewise of the cross-entropy above full depth, prompt by prompt: what prompts differ in cancels.
+        prompts: those with a counted token. Of fewer than 5 there are no intervals, and neither gap nor gain: a number that
+            cannot say how far it can be trusted ranks nothing.
         gap: cross-entropy above the oracle at the same mean loops, the mean over all budgets from 1 loop to K. The rule may
             mix neighbouring thresholds, one loop and full depth by chance (its lower convex envelope), so it is never
             below 0. 0 would be hindsight.
@@ -69,6 +71,7 @@ class Swept:
     cross_entropy: Float64[np.ndarray, "two points"]
     agreement: Float64[np.ndarray, "two points"]
     excess: Float64[np.ndarray, "two points"]
+    prompts: int
     gap: Interval
     gain: Interval
     oracle: Oracle | None
@@ -181,6 +184,7 @@ def _swept(ground: Ground, rule: ExitRule, *, points: int, seed: int, shared: di
         cross_entropy=interval(losses[1:]),
         agreement=interval(on.means(ground.agrees[at])[1:]),
         excess=interval((losses - on.fixed_losses[:, -1:])[1:]),
+        prompts=len(np.unique(on.prompt)),
         gap=_per_budget(areas - on.oracle_areas, ground.loops),
         gain=_per_budget(on.fixed_areas - areas, ground.loops),
         oracle=on.oracle,
@@ -198,8 +202,8 @@ def _area(on: _Shared, means: np.ndarray, losses: np.ndarray) -> np.ndarray:
 
 
 def _per_budget(areas: np.ndarray, loops: int) -> Interval:
-    """An area between one loop and K as a mean over budgets."""
-    if loops == 1:
+    """An area between one loop and K as a mean over budgets; NaN where there is one loop, or no resample for an interval."""
+    if loops == 1 or len(areas) == 1:
         return Interval(float("nan"), float("nan"), float("nan"))
     lower, upper = interval(areas[1:] / (loops - 1))
     return Interval(float(areas[0] / (loops - 1)), float(lower), float(upper))

@@ -6,15 +6,19 @@ from typing import Final
 
 import numpy as np
 
+from analysis.bootstrap import FEWEST_PROMPTS
+from analysis.caption import counted
 from analysis.comparison import Compared
 from analysis.exit_rule import NEVER
 from analysis.floor import below_floor
 from analysis.goal import Quality, Reached
-from analysis.sweep import Interval, Swept
+from analysis.rule_columns import RULE_COLUMNS, rule_cells
+from analysis.rule_name import titled
+from analysis.sweep import GAP_WORDS, Interval, Swept
 
 Row = tuple[str, ...]
 
-_SETTINGS: Final = ("rule", "origin", "threshold", "patience", "minimum_loops", "scope", "block", "lens")
+_SETTINGS: Final = (*RULE_COLUMNS, "origin", "block", "lens", "mode", "loops")
 _COUNTS: Final = ("prompts", "tokens", "undefined")
 _NUMBERS: Final = (
     "mean_loops",
@@ -35,7 +39,7 @@ SWEEP_HEADER: Final[Row] = (
     "below_floor",
     *(f"{name}{end}" for name in ("gap", "gain") for end in ("", "_lower", "_upper")),
 )
-HISTOGRAM_HEADER: Final[Row] = ("rule", "threshold", "patience", "block", "exit_loop", "tokens")
+HISTOGRAM_HEADER: Final[Row] = (*RULE_COLUMNS, "block", "mode", "loops", "exit_loop", "tokens")
 CLOSE: Final = Quality(0.005)
 """The quality at which the summary compares what rules cost."""
 
@@ -57,11 +61,9 @@ def sweep_rows(swept: Sequence[Swept], given: Sequence[Compared]) -> list[Row]:
 
 def _row(one: Swept, point: Compared, origin: str, between: list[str]) -> Row:
     rule, prompts = point.rule, len(np.unique(one.ground.prompt[point.counted]))
-    settings = (rule.name, origin, repr(rule.threshold), str(rule.patience), str(rule.minimum_loops), rule.scope)
     return (
-        *settings,
-        point.block,
-        point.lens,
+        *rule_cells(rule),
+        *(origin, point.block, point.lens, one.ground.provenance.mode, str(point.loops)),
         *(str(count) for count in (prompts, point.tokens, point.undefined)),
         *(cell(float(getattr(point, name))) for name in _NUMBERS),
         *between,
@@ -74,7 +76,7 @@ def histogram_rows(given: Sequence[Compared]) -> list[Row]:
     """Tokens per exit loop at the given thresholds under ``HISTOGRAM_HEADER``; ``never`` is a row of its own."""
     rows: list[Row] = []
     for own in given:
-        keys = (own.rule.name, repr(own.rule.threshold), str(own.rule.patience), own.block)
+        keys = (*rule_cells(own.rule), own.block, "post hoc", str(own.loops))
         rows += [(*keys, str(loop), str(count)) for loop, count in enumerate(own.histogram.tolist(), start=1)]
         rows.append((*keys, "never", str(int((own.exit_loop[own.counted] == NEVER).sum()))))
     return rows
@@ -86,13 +88,37 @@ def cell(value: float) -> str:
 
 
 def summary(swept: Sequence[Swept]) -> tuple[Row, ...]:
-    """One row per rule, the smallest gap to the oracle first, and what it costs at equal quality."""
+    """One row per rule, the smallest gap to the oracle first, and what it costs at equal quality.
+
+    Too few prompts leave the gap and the gain blank, and the first interval says why.
+    """
     rows: list[Row] = [("rule", "gap (nats)", "95 % interval", "gain over fixed k", "95 % interval", "loops*", "operations*")]
     for one in sorted(swept, key=lambda one: math.inf if math.isnan(one.gap.value) else one.gap.value):
         close = next((point for point in one.points if CLOSE.met_by(point)), None)
         costs = ("", "") if close is None else (short(close.mean_loops), short(close.flops))
-        rows.append((one.rule.name, short(one.gap.value), _range(one.gap), short(one.gain.value), _range(one.gain), *costs))
+        between = f"needs {FEWEST_PROMPTS} prompts, has {one.prompts}" if _too_few(one) else _range(one.gap)
+        gap, gain = (short(one.gap.value), between), (short(one.gain.value), _range(one.gain))
+        rows.append((titled(one.rule), *gap, *gain, *costs))
     return tuple(rows)
+
+
+def ranking_words(swept: Sequence[Swept]) -> str:
+    """What gap and gain are, or why they are blank: for the foot of the summary."""
+    if any(math.isfinite(one.gap.value) for one in swept):
+        return GAP_WORDS
+    few = [one.prompts for one in swept if _too_few(one)]
+    if few:
+        return (
+            f"gap and gain are blank and no rule is ranked: {counted(max(few), 'window')} cannot be resampled for an interval; "
+            f"give at least {FEWEST_PROMPTS} (a longer text, or a shorter --window)."
+        )
+    return "No cross-entropy of a next token is known here; sweep.csv compares by agreement and divergence."
+
+
+def _too_few(one: Swept) -> bool:
+    """Whether too few prompts are why there is no gap."""
+    known = one.oracle is not None and one.ground.loops > 1 and bool(one.points)
+    return known and one.prompts < FEWEST_PROMPTS
 
 
 def reached_rows(reached: Sequence[Reached]) -> tuple[Row, ...]:
@@ -102,7 +128,7 @@ def reached_rows(reached: Sequence[Reached]) -> tuple[Row, ...]:
     ]
     for one in reached:
         if one.calibration is None:
-            rows.append((one.rule.name, *[""] * 7))
+            rows.append((titled(one.rule), *[""] * 7))
             continue
         there, held = one.calibration, one.held_out
         held_cells = ("", "", "", "")
@@ -110,7 +136,7 @@ def reached_rows(reached: Sequence[Reached]) -> tuple[Row, ...]:
             met = "yes" if one.goal.met_by(held) else "no"
             held_cells = (short(held.mean_loops), short(held.cross_entropy), short(held.full_depth), met)
         threshold = f"{there.rule.threshold:.4g}"
-        rows.append((one.rule.name, threshold, short(there.mean_loops), short(there.cross_entropy), *held_cells))
+        rows.append((titled(one.rule), threshold, short(there.mean_loops), short(there.cross_entropy), *held_cells))
     return tuple(rows)
 
 

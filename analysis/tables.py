@@ -8,14 +8,21 @@ from typing import Final
 
 import numpy as np
 
+from analysis.exit_marks import lens_of
 from analysis.exit_rule import ExitRule, MissingReadout, exits
+from analysis.rule_columns import RULE_COLUMNS, rule_cells
+from analysis.rule_name import sign, titled
 from analysis.statistic import Statistic, pooled, statistics
 from model.capture.trajectory import Run, Trajectory
 
 Row = tuple[str, ...]
 
 STATISTICS_HEADER: Final[Row] = ("prompt", "position", "token", "block", "loop", "statistic", "value")
-EXITS_HEADER: Final[Row] = ("prompt", "position", "token", "block", "rule", "threshold", "patience", "exit_loop")
+EXITS_HEADER: Final[Row] = (
+    *("prompt", "position", "token", "block", "block_name"),
+    *RULE_COLUMNS,
+    *("lens", "mode", "loops", "exit_loop"),
+)
 
 
 def write_statistics(run: Run, path: Path) -> None:
@@ -28,9 +35,10 @@ def write_statistics(run: Run, path: Path) -> None:
 
 
 def write_exits(run: Run, rules: Sequence[ExitRule], path: Path) -> tuple[str, ...]:
-    """Write ``exits.csv``: one row per prompt, token, block and rule, read post hoc from the full pass.
+    """Write ``exits.csv``: one row per prompt, token, block and rule.
 
-    ``exit_loop`` is a number of loops, ``never``, or empty where the rule is undefined. Returns one sentence
+    ``lens`` is the one that the rule reads by, empty for norms; ``mode`` says whether the run was ``post hoc`` or ``live``;
+    ``loops`` is K. ``exit_loop`` is a number of loops, ``never``, or empty where the rule is undefined. Returns one sentence
     for each reason why a rule could not be evaluated at all (a readout that the run did not record).
     """
     missing: dict[str, None] = {}  # a dict keeps the order in which reasons came up, each once
@@ -51,14 +59,16 @@ def exit_rows(run: Run, rules: Sequence[ExitRule], missing: dict[str, None]) -> 
     for number, trajectory in enumerate(run.trajectories):
         for block in range(len(trajectory.blocks)):
             for rule in rules:
+                lens = ""
                 try:
-                    cells = exits(rule, trajectory, block).words()
+                    cells, lens = exits(rule, trajectory, block).words(), lens_of(rule, trajectory, block)
                 except MissingReadout as error:
                     missing[f"{rule.title}: {error}"] = None
                     cells = ("",) * trajectory.tokens
+                trace = trajectory.blocks[block]
+                how = (trace.name, *rule_cells(rule), lens, trajectory.provenance.mode, str(trace.loops))
                 for position, cell in enumerate(cells):
-                    keys = _keys(number, trajectory, position, block=block)
-                    yield (*keys, rule.name, repr(rule.threshold), str(rule.patience), cell)
+                    yield (*_keys(number, trajectory, position, block=block), *how, cell)
 
 
 def _values(number: int, trajectory: Trajectory, block: int, *, statistic: Statistic) -> Iterator[Row]:
@@ -112,7 +122,7 @@ def _statistics_overview(run: Run) -> tuple[Row, ...]:
 
 
 def _exits_overview(run: Run, rules: Sequence[ExitRule]) -> tuple[Row, ...]:
-    rows: list[Row] = [("rule", "block", "threshold", "patience", "median exit loop", "exits", "never", "undefined")]
+    rows: list[Row] = [("rule", "block", "stops", "patience", "median exit loop", "exits", "never", "undefined")]
     for rule in rules:
         for block, trace in enumerate(run.trajectories[0].blocks):
             try:
@@ -124,5 +134,6 @@ def _exits_overview(run: Run, rules: Sequence[ExitRule]) -> tuple[Row, ...]:
             undefined = sum(int((~part.defined).sum()) for part in found)
             middle = f"{np.median(loops):g}" if len(loops) else ""
             counts = (str(len(loops)), str(tokens - len(loops) - undefined), str(undefined))
-            rows.append((rule.name, trace.name, f"{rule.threshold:g}", str(rule.patience), middle, *counts))
+            stops = f"{sign(rule)} {rule.threshold:g}"
+            rows.append((titled(rule), trace.name, stops, str(rule.patience), middle, *counts))
     return tuple(rows)

@@ -74,11 +74,12 @@ def test_bands_need_five_prompts_and_can_be_left_out() -> None:
 
 
 def test_the_caption_says_how_rules_may_be_compared() -> None:
-    chart = built(toy_run())
+    chart = built(toy_run(prompts=5))
     assert EQUAL_TERMS in chart.caption
     assert LAST_BLOCK in chart.caption
     assert "coda lens" in chart.caption
     assert "KL of successive readouts" in chart.caption  # its gap
+    assert "Nats above the oracle" not in built(toy_run(prompts=4)).caption  # too few prompts rank nothing
     one = toy_run(blocks=1)
     alone = chart_builders()["pareto"]().build(View(run=one, rules=(exit_rules()["kl"](),)))
     assert LAST_BLOCK not in alone.caption

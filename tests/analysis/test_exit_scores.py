@@ -445,4 +445,4 @@ def test_what_was_changed_about_a_rule_stands_beside_it() -> None:
     assert words.endswith("(patience 1, from loop 2, mean over the sequence, direction reverse, coda lens)")
     words = rule_words(StepNormDifferenceExit(measured_from="adapted_input"), run, (0,))
     assert words.endswith("(patience 1, from loop 2, measured from adapted input)")
-    assert rule_words(LearnedGateExit(), run, (0,)).endswith("learned gate >= 0.9 (patience 1, from loop 1)")
+    assert rule_words(LearnedGateExit(), run, (0,)).endswith("learned gate ≥ 0.9 (patience 1, from loop 1)")

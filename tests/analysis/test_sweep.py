@@ -15,7 +15,9 @@ from analysis.comparison import ComparisonError, compare
 from analysis.exit_rule import ExitRule, MissingReadout, exit_rules, exits_from_scores, rule_scores
 from analysis.floor import floor_words
 from analysis.frontier import envelope_area, oracle
-from analysis.sweep import Swept, sweep
+from analysis.rule_name import titled
+from analysis.sweep import GAP_WORDS, Swept, sweep
+from analysis.sweep_table import ranking_words, summary
 from model.capture.trajectory import Run
 from model.card import Flops
 from tests.toys import toy_run, toy_trajectory
@@ -70,7 +72,7 @@ def test_every_point_is_the_comparison_at_its_threshold(kind: Any) -> None:
 
 
 def test_fixed_depths_by_hand() -> None:
-    run = toy_run(prompts=2, loops=5)
+    run = toy_run(prompts=5, loops=5)
     found = only(run, exit_rules()["fixed_k"](), flops=FLOPS)
     log_p = np.concatenate([t.blocks[LAST].readouts["coda", "log_probability_next"][:, :-1] for t in run.trajectories], axis=1)
     np.testing.assert_allclose(found.fixed.cross_entropy, -log_p.mean(axis=1), rtol=1e-6)
@@ -98,7 +100,7 @@ def test_the_oracle_is_the_best_of_all_choices(seed: int, tokens: int, loops: in
 
 @pytest.mark.parametrize("kind", kinds())
 def test_no_rule_is_below_the_oracle(kind: Any) -> None:
-    found = only(toy_run(prompts=3, loops=7, seed=4), kind())
+    found = only(toy_run(prompts=5, loops=7, seed=4), kind())
     assert found.oracle is not None
     x, y = found.oracle.curve()
     for point in found.points:
@@ -147,12 +149,33 @@ def test_intervals_hold_the_value_and_are_repeatable() -> None:
     assert only(run, exit_rules()["step_norm"](), points=6, seed=1).gap != found.gap
 
 
-def test_fewer_than_five_prompts_give_no_interval() -> None:
-    found = only(toy_run(prompts=4), exit_rules()["kl"]())
-    assert np.isfinite(found.gap.value)
-    assert np.isnan([found.gap.lower, found.gap.upper, found.gain.lower]).all()
-    assert np.isnan(found.cross_entropy).all()
-    assert np.isfinite(only(toy_run(prompts=5), exit_rules()["kl"]()).gap.lower)
+@pytest.mark.parametrize("prompts", [1, 2, 4])
+def test_fewer_than_five_prompts_rank_nothing_and_say_why(prompts: int) -> None:
+    found = sweep([exit_rules()[name]() for name in ("kl", "step_norm")], toy_run(prompts=prompts).trajectories, LAST)
+    assert np.isfinite(found[0].points[0].cross_entropy)  # what was measured stays
+    for one in found:
+        assert np.isnan([*vars(one.gap).values(), *vars(one.gain).values()]).all()
+        assert np.isnan(one.cross_entropy).all()
+    _, first, second = summary(found)
+    assert first[:3] == ("KL of successive readouts (kl)", "", f"needs 5 prompts, has {prompts}")
+    assert second[0] == "step norm (step_norm)"  # in the order given
+    assert f"no rule is ranked: {prompts} window" in ranking_words(found)
+
+
+def test_five_prompts_rank_the_smallest_gap_first() -> None:
+    found = sweep(
+        [exit_rules()[name]() for name in exit_rules() if name in ("kl", "fixed_k")], toy_run(prompts=5).trajectories, LAST
+    )
+    assert all(one.gap.lower <= one.gap.value <= one.gap.upper for one in found)
+    best = min(found, key=lambda one: one.gap.value)
+    assert summary(found)[1][:2] == (titled(best.rule), f"{best.gap.value:.4g}")
+    assert ranking_words(found) == GAP_WORDS
+
+
+def test_without_a_next_token_the_reason_is_another() -> None:
+    found = sweep([exit_rules()["step_norm"]()], toy_run(prompts=1).trajectories, 0)
+    assert summary(found)[1][1:3] == ("", "")
+    assert "No cross-entropy" in ranking_words(found)
 
 
 def test_the_interval_covers_as_often_as_it_says() -> None:
@@ -169,7 +192,8 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
 @pytest.mark.parametrize(("tokens", "loops"), [(1, 1), (1, 3), (2, 1), (2, 2)])
 @pytest.mark.parametrize("kind", kinds())
 def test_small_runs_are_blank_where_undefined(kind: Any, tokens: int, loops: int) -> None:  # case C9
-    found = only(toy_run(prompts=1, tokens=tokens, loops=loops), kind())
+    one = toy_run(prompts=1, tokens=tokens, loops=loops)
+    found = only(Run(request={}, trajectories=one.trajectories * 5), kind())
     assert np.isnan(found.gap.value) == (tokens == 1 or loops == 1 or not found.points)
     for point in found.points:
         assert 1 <= point.mean_loops <= loops
@@ -206,6 +230,6 @@ def test_huge_scores_and_too_few_thresholds() -> None:
 
 
 def test_fixed_depth_is_its_own_null_however_few_thresholds_are_tried() -> None:
-    found = only(toy_run(), exit_rules()["fixed_k"](), points=2)
+    found = only(toy_run(prompts=5), exit_rules()["fixed_k"](), points=2)
     assert found.gain.value == pytest.approx(0.0, abs=1e-12)
     assert len(found.points) >= toy_run().trajectories[0].blocks[LAST].loops

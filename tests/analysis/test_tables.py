@@ -4,11 +4,12 @@ import csv
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from analysis.exit_rule import ExitRule, default_rules, exits
+from analysis.exit_rule import ExitRule, default_rules, exit_rules, exits
 from analysis.exits.acceleration import AccelerationExit
 from analysis.exits.step_norm import StepNormExit
 from analysis.statistic import pooled, statistics
@@ -69,9 +70,28 @@ def test_exits_name_number_never_and_undefined(tmp_path: Path) -> None:
     assert write_exits(Run(request={}, trajectories=(trajectory,)), (rule,), tmp_path / "exits.csv") == ()
     header, rows = rows_of(tmp_path / "exits.csv")
     assert header == list(EXITS_HEADER)
-    assert ",".join(header) == "prompt,position,token,block,rule,threshold,patience,exit_loop"
     assert [r["exit_loop"] for r in rows] == ["3", "never", ""]
-    assert {(r["rule"], r["threshold"], r["patience"]) for r in rows} == {("step_norm", "1.0", "1")}
+    (settings,) = {tuple(list(r.values())[3:-1]) for r in rows}
+    assert settings == ("0", "h[1]", "step_norm", "<", "1.0", "1", "2", "token", "", "", "post hoc", "4")
+
+
+def test_every_setting_of_a_rule_stands_in_the_file(tmp_path: Path) -> None:
+    kinds: dict[str, Any] = dict(exit_rules())
+    given: list[ExitRule] = [
+        kinds["kl"](threshold=0.03, patience=2, minimum_loops=3, scope="sequence", lens="logit"),
+        kinds["top_probability"](threshold=0.25),
+        kinds["oracle_cross_entropy"](),
+    ]
+    write_exits(toy_run(prompts=1), given, tmp_path / "exits.csv")
+    _, rows = rows_of(tmp_path / "exits.csv")
+    for rule in given:
+        (row,) = [r for r in rows if r["rule"] == rule.name and r["position"] == "0" and r["block"] == "2"]
+        options = dict(pair.split("=") for pair in row["options"].split(";"))
+        numbers = {"threshold": float(row["threshold"]), **{n: int(row[n]) for n in ("patience", "minimum_loops")}}
+        again = kinds[row["rule"]](**numbers, scope=row["scope"], **options)
+        assert again == rule
+        assert row["stops"] == rule.stops
+        assert row["lens"] == ("logit" if rule.name == "kl" else "coda")
 
 
 def test_exits_agree_with_the_rules(tmp_path: Path, toy_run: Run) -> None:
@@ -102,7 +122,7 @@ def test_a_rule_whose_readout_is_missing_has_empty_rows_and_one_sentence(tmp_pat
     _, rows = rows_of(tmp_path / "exits.csv")
     assert {r["exit_loop"] for r in rows if r["rule"] == "kl"} == {""}
     assert {r["exit_loop"] for r in rows if r["rule"] == "acceleration"} != {""}
-    assert [row[0] for row in overview(bare, usual_rules())[1] if row[0] == "kl"] == []
+    assert [row[0] for row in overview(bare, usual_rules())[1] if "KL" in row[0]] == []
 
 
 def test_a_table_is_replaced_as_a_whole(tmp_path: Path, toy_run: Run) -> None:
@@ -127,6 +147,8 @@ def test_overview_holds_pooled_medians_and_counts(toy_run: Run) -> None:
         assert int(row[5]) + int(row[6]) + int(row[7]) == 11
         assert int(row[5]) > 0
     assert [row[4:] for row in by_rule[4:]] == [("", "0", "11", "0")] * 3
+    assert {row[0] for row in by_rule[4:]} == {"step norm (step_norm)"}
+    assert {row[2] for row in by_rule[4:]} == {"< 1e-09"}
 
 
 def test_overview_of_one_loop_leaves_cells_empty() -> None:
