@@ -1,6 +1,6 @@
 """What a network family is: the contract that every file in architectures/ fulfils."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from model.capture.head import Head
-from model.keyvalues import KeyValues, bytes_per_token
-from model.layers import CausalAttention, Rotary
+from model.keyvalues import KeyValues
+from model.layers import Rotary
 from model.locate import Located
 from model.start import InitialRule
 
@@ -70,25 +70,6 @@ class Context:
     def at(self, loop: int) -> "Context":
         """The context of a loop."""
         return self if self.memory is None else replace(self, loop=loop)
-
-
-class LoopBody(nn.Module):
-    """The layers of one looped block; one call is one loop, so hooks on it see every iterate.
-
-    Its input is the state after injection, its output the next iterate: ``norm``, where a family has one
-    inside the loop, is the last thing it does.
-    """
-
-    def __init__(self, layers: Sequence[nn.Module], norm: nn.Module | None = None) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.norm = norm
-
-    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
-        """One loop: the state after injection in, the next iterate out."""
-        for layer in self.layers:
-            x = layer(x, context)
-        return x if self.norm is None else self.norm(x)
 
 
 class LoopedNetwork(nn.Module):
@@ -167,48 +148,13 @@ class LoopedNetwork(nn.Module):
         """Like ``features``, for tokens that follow those in the memory: a coda sees what earlier tokens left there."""
         raise TypeError(f"{type(self).__name__} cannot run token by token")
 
-    def rotary(self, tokens: int) -> Rotary | None:
-        """Rotation of the first ``tokens`` positions; None for families without."""
-        return None
-
     def remember(self, tokens: int, *, loops: Sequence[int]) -> KeyValues:
         """An empty memory for ``tokens`` tokens, with room for ``loops[g]`` loops of block g."""
-        plain, looped = self._attentions()
-        return KeyValues(plain, looped, loops=loops, tokens=tokens, rotary=self.rotary(tokens))
+        raise TypeError(f"{type(self).__name__} cannot run token by token")
 
     def memory_bytes(self, tokens: int, *, loops: Sequence[int]) -> int:
         """Bytes that such a memory takes."""
-        plain, looped = self._attentions()
-        inside = sum(count * bytes_per_token(layer) for layers, count in zip(looped, loops, strict=True) for layer in layers)
-        return tokens * (inside + sum(bytes_per_token(layer) for layer in plain))
-
-    def _attentions(self) -> tuple[list[CausalAttention], list[list[CausalAttention]]]:
-        """Attention layers outside of all blocks, and those of each block."""
-        looped = [_attentions_in(body) for body in self.bodies]
-        inside = {layer for layers in looped for layer in layers}
-        return [layer for layer in _attentions_in(self) if layer not in inside], looped
-
-    def iterate(
-        self,
-        block: int,
-        state: Float[Tensor, "B T S"],
-        *,
-        loops: int,
-        turn: Callable[[Tensor, int, Context], Tensor],
-        context: Context,
-        stops: Stops,
-    ) -> Float[Tensor, "B T S"]:
-        """The last iterate of a block; ``turn`` makes iterate k of iterate k - 1. Gradients reach the last loops alone."""
-        first_with_gradient = 1 if self.gradient_loops is None else loops - self.gradient_loops + 1
-        loop = 0
-        for loop in range(1, loops + 1):
-            with torch.set_grad_enabled(torch.is_grad_enabled() and loop >= first_with_gradient):
-                state = turn(state, loop, context.at(loop))
-            if stops(block, loop, state):
-                break
-        if context.memory is not None:
-            context.memory.leave(block, loop, tokens=state.shape[1])
-        return state
+        raise TypeError(f"{type(self).__name__} cannot run token by token")
 
     @property
     def head(self) -> Head:
@@ -218,11 +164,6 @@ class LoopedNetwork(nn.Module):
     def gate(self, state: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"] | None:
         """Logits of the learned exit gate on iterates; None in families without one."""
         return None
-
-
-def _attentions_in(module: nn.Module) -> list[CausalAttention]:
-    found: Iterable[nn.Module] = module.modules()  # pyright: ignore[reportUnknownVariableType]
-    return [layer for layer in found if isinstance(layer, CausalAttention)]
 
 
 @runtime_checkable

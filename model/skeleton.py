@@ -6,20 +6,9 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model.architecture import (
-    BlockSpec,
-    Context,
-    InitialState,
-    Lens,
-    LoopBody,
-    LoopedNetwork,
-    Observe,
-    Stops,
-    ignore,
-    never,
-)
+from model.architecture import BlockSpec, Context, InitialState, Observe, Stops
 from model.capture.head import Head
-from model.keyvalues import KeyValues
+from model.native_network import LoopBody, NativeNetwork
 
 
 @dataclass(frozen=True)
@@ -46,14 +35,12 @@ class Parts:
     state_width: int | None = None
 
 
-class PreludeCoreCoda(LoopedNetwork):
+class PreludeCoreCoda(NativeNetwork):
     """tokens -> prelude -> (inject, core) x K -> coda -> norm -> head.
 
     Families override ``embed``, ``place``, ``enter``, ``inject``, ``leave`` and ``rotary``, and ``glance`` or
     ``finish`` where the final norm plays another part.
     """
-
-    steppable = True
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()
@@ -103,30 +90,16 @@ class PreludeCoreCoda(LoopedNetwork):
         """From the last iterate to the first layer above the loop."""
         return state
 
-    def forward(
-        self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState, observe: Observe = ignore
-    ) -> Float[Tensor, "B T V"]:
-        """Logits after ``loops[0]`` loops."""
-        context = Context(ids, self.rotary(ids.shape[1]))
-        return self._run(context, loops=loops[0], initial_state=initial_state, observe=observe, stops=never)
-
-    def extend(
+    def run(
         self,
-        ids: Int[Tensor, "1 T"],
+        context: Context,
         *,
         loops: Sequence[int],
         initial_state: InitialState,
-        memory: KeyValues,
-        stops: Stops = never,
-        observe: Observe = ignore,
-    ) -> Float[Tensor, "1 T V"]:
-        """Logits of tokens that follow those in the memory."""
-        context = Context(ids, memory.rotation(ids.shape[1]), memory)
-        return self._run(context, loops=loops[0], initial_state=initial_state, observe=observe, stops=stops)
-
-    def _run(
-        self, context: Context, *, loops: int, initial_state: InitialState, observe: Observe, stops: Stops
+        observe: Observe,
+        stops: Stops,
     ) -> Float[Tensor, "B T V"]:
+        """Logits after ``loops[0]`` loops, or fewer where ``stops`` says so."""
         x = self.place(self.embed(context.ids), context.first)
         for layer in self.prelude:
             x = layer(x, context)
@@ -137,10 +110,11 @@ class PreludeCoreCoda(LoopedNetwork):
         def turn(state: Tensor, loop: int, at: Context) -> Tensor:
             return self.core(self.inject(entry, state, loop), at)
 
-        state = self.iterate(0, state, loops=loops, turn=turn, context=context, stops=stops)
-        return self.head.logits(self._above(state, context))
+        state = self.iterate(0, state, loops=loops[0], turn=turn, context=context, stops=stops)
+        return self.head.logits(self.above(state, context))
 
-    def _above(self, state: Float[Tensor, "B T S"], context: Context) -> Float[Tensor, "B T C"]:
+    def above(self, state: Float[Tensor, "B T S"], context: Context) -> Float[Tensor, "B T C"]:
+        """Through ``leave``, the coda and ``finish``."""
         x = self.leave(state)
         for layer in self.coda:
             x = layer(x, context)
@@ -153,20 +127,6 @@ class PreludeCoreCoda(LoopedNetwork):
     def glance(self, state: Float[Tensor, "B T S"]) -> Float[Tensor, "B T C"]:
         """The logit lens: what the head would read if nothing came after this iterate."""
         return self.norm(state)
-
-    def features(self, state: Float[Tensor, "B T S"], *, ids: Int[Tensor, " T"], lens: Lens) -> Float[Tensor, "B T C"]:
-        """What the head reads of an iterate, through ``glance`` or through the layers above the loop."""
-        if lens == "logit":
-            return self.glance(state)
-        return self._above(state, Context(ids[None], self.rotary(ids.shape[0])))
-
-    def features_after(
-        self, state: Float[Tensor, "B T S"], *, ids: Int[Tensor, " T"], lens: Lens, memory: KeyValues
-    ) -> Float[Tensor, "B T C"]:
-        """Like ``features``, for tokens that follow those in the memory."""
-        if lens == "logit":
-            return self.glance(state)
-        return self._above(state, Context(ids[None], memory.rotation(ids.shape[0]), memory))
 
 
 def layer_keys(theirs: str, ours: str, count: int, names: dict[str, str]) -> dict[str, str]:

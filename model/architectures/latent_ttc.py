@@ -10,27 +10,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from model.architecture import (
-    BlockSpec,
-    Context,
-    InitialState,
-    Lens,
-    LoopBody,
-    LoopedNetwork,
-    NativeArchitecture,
-    Observe,
-    Space,
-    Stops,
-    ignore,
-    never,
-)
+from model.architecture import BlockSpec, Context, InitialState, LoopedNetwork, NativeArchitecture, Observe, Space, Stops
 from model.capture.head import Head
 from model.config import integer, layers, number, section, switch
-from model.keyvalues import KeyValues
 from model.layers import CausalAttention, Heads, LayerNorm, SiluMlp, rms_norm
+from model.native_network import LoopBody, NativeNetwork
 from model.start import InitialRule
 
 
@@ -104,9 +91,7 @@ class _Layer(nn.Module):
         return x + self.norm_mlp(self.mlp(x))
 
 
-class _Network(LoopedNetwork):
-    steppable = True
-
+class _Network(NativeNetwork):
     def __init__(self, config: _Config) -> None:
         super().__init__()
         self.config = config
@@ -132,25 +117,14 @@ class _Network(LoopedNetwork):
     def bodies(self) -> tuple[LoopBody, ...]:
         return tuple(stage for stage in self.stages if isinstance(stage, LoopBody))
 
-    def forward(
-        self, ids: Int[Tensor, "B T"], *, loops: Sequence[int], initial_state: InitialState, observe: Observe = ignore
-    ) -> Float[Tensor, "B T V"]:
-        return self._run(Context(ids), loops=loops, initial_state=initial_state, observe=observe, stops=never)
-
-    def extend(
+    def run(
         self,
-        ids: Int[Tensor, "1 T"],
+        context: Context,
         *,
         loops: Sequence[int],
         initial_state: InitialState,
-        memory: KeyValues,
-        stops: Stops = never,
-        observe: Observe = ignore,
-    ) -> Float[Tensor, "1 T V"]:
-        return self._run(Context(ids, memory=memory), loops=loops, initial_state=initial_state, observe=observe, stops=stops)
-
-    def _run(
-        self, context: Context, *, loops: Sequence[int], initial_state: InitialState, observe: Observe, stops: Stops
+        observe: Observe,
+        stops: Stops,
     ) -> Float[Tensor, "B T V"]:
         ids, first = context.ids, context.first
         x = self.tokens(ids) + self.positions(torch.arange(first, first + ids.shape[1], device=ids.device))
@@ -177,19 +151,14 @@ class _Network(LoopedNetwork):
             return self.adapter(torch.cat([entry, state], dim=-1))
         return state if loop == 1 else entry + state
 
-    def features(self, state: Float[Tensor, "B T C"], *, ids: Int[Tensor, " T"], lens: Lens) -> Float[Tensor, "B T C"]:
-        return self.norm(self._above(state, Context(ids[None])) if lens == "coda" else state)
+    def glance(self, state: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        return self.norm(state)
 
-    def features_after(
-        self, state: Float[Tensor, "B T C"], *, ids: Int[Tensor, " T"], lens: Lens, memory: KeyValues
-    ) -> Float[Tensor, "B T C"]:
-        return self.norm(self._above(state, Context(ids[None], memory=memory)) if lens == "coda" else state)
-
-    def _above(self, state: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
+    def above(self, state: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
         last = max(i for i, stage in enumerate(self.stages) if isinstance(stage, LoopBody))
         for stage in self.stages[last + 1 :]:
             state = stage(state, context)
-        return state
+        return self.norm(state)
 
     @property
     def head(self) -> Head:

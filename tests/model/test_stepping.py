@@ -13,6 +13,7 @@ from model.checkpoint import load
 from model.keyvalues import KeyValues
 from model.layers import attend
 from model.locate import locate
+from model.native_network import NativeNetwork
 from tests.model.test_families import FAMILIES, VARIANTS
 from tests.model.zoo import NATIVE, Reference, named
 
@@ -21,8 +22,9 @@ each = pytest.mark.parametrize("reference", NATIVE, ids=named)
 
 
 @cache
-def opened(folder: str) -> tuple[LoopedNetwork, tuple[int, ...]]:
+def opened(folder: str) -> tuple[NativeNetwork, tuple[int, ...]]:
     network = load(locate(folder), dtype="float32", device="cpu").network
+    assert isinstance(network, NativeNetwork)
     return network, LOOPS[: len(network.blocks)]
 
 
@@ -94,7 +96,7 @@ def test_attention_of_the_last_positions_is_a_part_of_the_whole(new: int, shared
 class Listed(KeyValues):
     """The policy without any layout: lists of entries per layer and loop, searched for the deepest one that is there."""
 
-    def __init__(self, network: LoopedNetwork, tokens: int) -> None:
+    def __init__(self, network: NativeNetwork, tokens: int) -> None:
         self.capacity, self.length, self.rotary = tokens, 0, network.rotary(tokens)
         self.entries: dict[tuple[nn.Module, int, int], tuple[Tensor, Tensor]] = {}
 
