@@ -1,5 +1,6 @@
 """Norms, rotary positions, attention and feed-forward layers that the network families share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,7 @@ else:
     Context = Any  # the contract names this module's Rotary: one of the two has to come first
 
 Pairing = Literal["neighbours", "halves"]
+Activation = Callable[[Tensor], Tensor]
 
 
 def rms_norm(width: int, eps: float | None = None) -> nn.RMSNorm:
@@ -165,28 +167,45 @@ class SplitAttention(CausalAttention):
         )
 
 
-class SiluMlp(nn.Module):
-    """Feed-forward of fourfold width: down(SiLU(up(x)))."""
+class Mlp(nn.Module):
+    """Feed-forward: down(activation(up x))."""
 
-    def __init__(self, width: int, *, bias: bool) -> None:
+    def __init__(self, width: int, hidden: int, *, bias: bool, activation: Activation) -> None:
         super().__init__()
-        self.up = nn.Linear(width, 4 * width, bias=bias)
-        self.down = nn.Linear(4 * width, width, bias=bias)
+        self._activation = activation
+        self.up = nn.Linear(width, hidden, bias=bias)
+        self.down = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
         """Widen, activate, narrow."""
-        return self.down(F.silu(self.up(x)))
+        return self.down(self._activation(self.up(x)))
 
 
 class PackedGatedMlp(nn.Module):
-    """Gated feed-forward: down(SiLU(gate x) * up x), gate and up in one matrix, gate first."""
+    """Gated feed-forward: down(activation(gate x) * up x), gate and up in one matrix, gate first."""
 
-    def __init__(self, width: int, hidden: int, *, bias: bool) -> None:
+    def __init__(self, width: int, hidden: int, *, bias: bool, activation: Activation = F.silu) -> None:
         super().__init__()
+        self._activation = activation
         self.gate_up = nn.Linear(width, 2 * hidden, bias=bias)
         self.down = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
         """Gate, multiply, narrow."""
         gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+        return self.down(self._activation(gate) * up)
+
+
+class PreNormLayer(nn.Module):
+    """x += attn(RMS_1(x)); x += mlp(RMS_2(x))."""
+
+    def __init__(self, attention: CausalAttention, mlp: nn.Module, *, eps: float | None = None) -> None:
+        super().__init__()
+        width = attention.heads.width
+        self.norm_1, self.norm_2 = rms_norm(width, eps), rms_norm(width, eps)
+        self.attention, self.mlp = attention, mlp
+
+    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
+        """Add what attention and feed-forward make of the normed state."""
+        x = x + self.attention(self.norm_1(x), context)
+        return x + self.mlp(self.norm_2(x))

@@ -12,11 +12,13 @@ from typing import Any, ClassVar, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from model.architecture import BlockSpec, Context, InitialState, LoopedNetwork, NativeArchitecture, Observe, Space, Stops
 from model.capture.head import Head
 from model.config import integer, layers, number, section, switch
-from model.layers import CausalAttention, Heads, LayerNorm, SiluMlp, rms_norm
+from model.layers import CausalAttention, Heads, LayerNorm, Mlp, rms_norm
+from model.nanogpt import nanogpt_keys, with_bias
 from model.native_network import LoopBody, NativeNetwork
 from model.start import InitialRule
 
@@ -83,7 +85,7 @@ class _Layer(nn.Module):
         self.norm_in = rms_norm(config.width)
         self.attention = CausalAttention(Heads.of(config.width, config.heads), bias=config.bias)
         self.norm_out = rms_norm(config.width)
-        self.mlp = SiluMlp(config.width, bias=config.bias)
+        self.mlp = Mlp(config.width, 4 * config.width, bias=config.bias, activation=F.silu)
         self.norm_mlp = rms_norm(config.width)
 
     def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
@@ -180,17 +182,9 @@ def _stages(config: _Config) -> Iterator[tuple[bool, tuple[int, ...]]]:
             yield False, (i,)
 
 
-_LAYER_KEYS = {
+_NORM_KEYS = {
     "rms_norm_attn_input.weight": "norm_in.weight",
-    "attn.c_attn.weight": "attention.qkv.weight",
-    "attn.c_attn.bias": "attention.qkv.bias",
-    "attn.c_proj.weight": "attention.out.weight",
-    "attn.c_proj.bias": "attention.out.bias",
     "rms_norm_attn_output.weight": "norm_out.weight",
-    "mlp.c_fc.weight": "mlp.up.weight",
-    "mlp.c_fc.bias": "mlp.up.bias",
-    "mlp.c_proj.weight": "mlp.down.weight",
-    "mlp.c_proj.bias": "mlp.down.bias",
     "rms_norm_mlp_output.weight": "norm_mlp.weight",
 }
 
@@ -217,11 +211,7 @@ class LatentTTC(NativeArchitecture):
 
     def settled(self, config: Mapping[str, Any], keys: frozenset[str]) -> Mapping[str, Any]:
         """A missing ``bias`` is read from the tensor names."""
-        args = section(config, "model_args")
-        if args.get("bias") is not None:
-            return config
-        filled = {**args, "bias": any(key.endswith("attn.c_attn.bias") for key in keys)}
-        return {**config, "model_args": filled} if "model_args" in config else filled
+        return with_bias(config, keys)
 
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
         """The untrained network. Raises ValueError when a size or a group is missing or contradictory."""
@@ -241,12 +231,11 @@ class LatentTTC(NativeArchitecture):
         if read.concat:
             names["initial_representation_adapter.weight"] = "adapter.weight"
             names["initial_representation_adapter.bias"] = "adapter.bias"
+        own = _NORM_KEYS | nanogpt_keys(bias=read.bias)
         for stage, (looped, members) in enumerate(_stages(read)):
             for place, layer in enumerate(members):
                 prefix = f"stages.{stage}.layers.{place}" if looped else f"stages.{stage}"
-                for theirs, ours in _LAYER_KEYS.items():
-                    if read.bias or not theirs.endswith(".bias"):
-                        names[f"transformer.h.{layer}.{theirs}"] = f"{prefix}.{ours}"
+                names |= {f"transformer.h.{layer}.{theirs}": f"{prefix}.{ours}" for theirs, ours in own.items()}
         return names
 
     def loops_trained(self, config: Mapping[str, Any]) -> float | None:

@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
+from model.architecture import LoopedNetwork, NativeArchitecture, Space
 from model.config import choice, integer, layers, section, switch
-from model.layers import CausalAttention, Heads, rms_norm
+from model.layers import CausalAttention, Heads, Mlp, PreNormLayer, rms_norm
+from model.nanogpt import nanogpt_keys, with_bias
 from model.skeleton import Parts, PreludeCoreCoda, layer_keys
 from model.start import InitialRule
 
@@ -47,31 +48,10 @@ def _read_config(config: Mapping[str, Any]) -> _Config:
     )
 
 
-class _Mlp(nn.Module):
-    """down(GELU(up(x))) of fourfold width, the exact GELU."""
-
-    def __init__(self, width: int, *, bias: bool) -> None:
-        super().__init__()
-        self.up = nn.Linear(width, 4 * width, bias=bias)
-        self.down = nn.Linear(4 * width, width, bias=bias)
-
-    def forward(self, x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
-        return self.down(F.gelu(self.up(x)))
-
-
-class _Layer(nn.Module):
-    """x += attn(RMS_1(x)); x += mlp(RMS_2(x))."""
-
-    def __init__(self, config: _Config) -> None:
-        super().__init__()
-        width = config.heads.width
-        self.norm_1, self.norm_2 = rms_norm(width), rms_norm(width)
-        self.attention = CausalAttention(config.heads, bias=config.bias)
-        self.mlp = _Mlp(width, bias=config.bias)
-
-    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
-        x = x + self.attention(self.norm_1(x), context)
-        return x + self.mlp(self.norm_2(x))
+def _layer(config: _Config) -> PreNormLayer:
+    """The feed-forward is of fourfold width, its GELU the exact one."""
+    width, bias = config.heads.width, config.bias
+    return PreNormLayer(CausalAttention(config.heads, bias=bias), Mlp(width, 4 * width, bias=bias, activation=F.gelu))
 
 
 class _Network(PreludeCoreCoda):
@@ -79,9 +59,9 @@ class _Network(PreludeCoreCoda):
         width = config.heads.width
         super().__init__(
             Parts(
-                prelude=[_Layer(config) for _ in range(config.prelude)],
-                core=[_Layer(config) for _ in range(config.core)],
-                coda=[_Layer(config) for _ in range(config.coda)],
+                prelude=[_layer(config) for _ in range(config.prelude)],
+                core=[_layer(config) for _ in range(config.core)],
+                coda=[_layer(config) for _ in range(config.coda)],
                 norm=rms_norm(width),
                 loop_norm=rms_norm(width),
                 width=width,
@@ -101,20 +81,7 @@ class _Network(PreludeCoreCoda):
         return state if self.adapter is None else self.adapter(torch.cat([entry, state], dim=-1))
 
 
-_LAYER_KEYS = {
-    "ln_1.weight": "norm_1.weight",
-    "attn.c_attn.weight": "attention.qkv.weight",
-    "attn.c_proj.weight": "attention.out.weight",
-    "ln_2.weight": "norm_2.weight",
-    "mlp.c_fc.weight": "mlp.up.weight",
-    "mlp.c_proj.weight": "mlp.down.weight",
-}
-_BIAS_KEYS = {
-    "attn.c_attn.bias": "attention.qkv.bias",
-    "attn.c_proj.bias": "attention.out.bias",
-    "mlp.c_fc.bias": "mlp.up.bias",
-    "mlp.c_proj.bias": "mlp.down.bias",
-}
+_NORM_KEYS = {"ln_1.weight": "norm_1.weight", "ln_2.weight": "norm_2.weight"}
 
 
 @dataclass(frozen=True)
@@ -139,10 +106,7 @@ class NanoLoop(NativeArchitecture):
 
     def settled(self, config: Mapping[str, Any], keys: frozenset[str]) -> Mapping[str, Any]:
         """A missing ``bias`` is read from the tensor names."""
-        args = section(config, "model_args")
-        if args.get("bias") is not None:
-            return config
-        return {**config, "model_args": {**args, "bias": any(key.endswith("attn.c_attn.bias") for key in keys)}}
+        return with_bias(config, keys)
 
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
         """The untrained network. Raises ValueError naming a field that is missing, odd or not supported."""
@@ -151,7 +115,7 @@ class NanoLoop(NativeArchitecture):
     def key_map(self, config: Mapping[str, Any]) -> Mapping[str, str | None]:
         """The project's tensor names -> ours; lm_head shares its storage with the token embedding."""
         read = _read_config(config)
-        own = _LAYER_KEYS | (_BIAS_KEYS if read.bias else {})
+        own = _NORM_KEYS | nanogpt_keys(bias=read.bias)
         names: dict[str, str | None] = {
             "transformer.wte.weight": "tokens.weight",
             "lm_head.weight": "tokens.weight",

@@ -4,7 +4,7 @@ Source: "Parcae" (arXiv 2604.12946), in the form of the authors' public training
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -16,13 +16,23 @@ from torch.nn import functional as F
 from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
 from model.capture.head import Head
 from model.config import choice, integer, layers, mean_loops, number, run_loops, switch
-from model.layers import Heads, Rotary, SplitAttention, rms_norm, rotary_from_table
+from model.layers import (
+    Activation,
+    Heads,
+    Mlp,
+    PackedGatedMlp,
+    PreNormLayer,
+    Rotary,
+    SplitAttention,
+    rms_norm,
+    rotary_from_table,
+)
 from model.skeleton import Parts, PreludeCoreCoda, layer_keys
 from model.start import InitialRule
 
 _GATE_CHANNELS = 32
 _EMBED_SCALES = ("scaled-zero", "takase")
-_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+_ACTIVATIONS: Mapping[str, Activation] = {
     "ReLU2": lambda x: 0.5 * F.relu(x).square(),
     "ReLU": F.relu,
     "SiLU": F.silu,
@@ -156,34 +166,12 @@ class _Attention(SplitAttention):
         return q, k, v
 
 
-class _Mlp(nn.Module):
-    """proj(activation(fc x)); gated: proj(activation(gate x) * up x), gate and up packed in fc."""
-
-    def __init__(self, config: _Config, place: _Place) -> None:
-        super().__init__()
-        self._activation, self._gated = _ACTIVATIONS[config.activation], config.gated
-        self.up = nn.Linear(place.heads.width, place.hidden * (2 if config.gated else 1), bias=config.bias)
-        self.down = nn.Linear(place.hidden, place.heads.width, bias=config.bias)
-
-    def forward(self, x: Float[Tensor, "*shape C"]) -> Float[Tensor, "*shape C"]:
-        if not self._gated:
-            return self.down(self._activation(self.up(x)))
-        gate, up = self.up(x).chunk(2, dim=-1)
-        return self.down(self._activation(gate) * up)
-
-
-class _Layer(nn.Module):
-    """x += attn(RMS_1(x)); x += mlp(RMS_2(x))."""
-
-    def __init__(self, config: _Config, place: _Place) -> None:
-        super().__init__()
-        self.norm_1, self.norm_2 = rms_norm(place.heads.width, config.eps), rms_norm(place.heads.width, config.eps)
-        self.attention = _Attention(config, place)
-        self.mlp = _Mlp(config, place)
-
-    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
-        x = x + self.attention(self.norm_1(x), context)
-        return x + self.mlp(self.norm_2(x))
+def _layer(config: _Config, place: _Place) -> PreNormLayer:
+    """The feed-forward is plain, or gated with gate and up packed in one matrix."""
+    attention = _Attention(config, place)
+    kind, activation = PackedGatedMlp if config.gated else Mlp, _ACTIVATIONS[config.activation]
+    mlp = kind(place.heads.width, place.hidden, bias=config.bias, activation=activation)
+    return PreNormLayer(attention, mlp, eps=config.eps)
 
 
 class _Diagonal(nn.Module):
@@ -215,9 +203,9 @@ class _Network(PreludeCoreCoda):
     def __init__(self, config: _Config) -> None:
         super().__init__(
             Parts(
-                prelude=[_Layer(config, place) for place in config.prelude],
-                core=[_Layer(config, place) for place in config.core],
-                coda=[_Layer(config, place) for place in config.coda],
+                prelude=[_layer(config, place) for place in config.prelude],
+                core=[_layer(config, place) for place in config.core],
+                coda=[_layer(config, place) for place in config.coda],
                 norm=rms_norm(config.width, config.eps),
                 width=config.width,
                 state_width=config.state_width,
@@ -269,7 +257,6 @@ _LAYER_KEYS = {
     "attn.c_k.weight": "attention.k.weight",
     "attn.c_v.weight": "attention.v.weight",
     "attn.c_proj.weight": "attention.out.weight",
-    "mlp.fc.weight": "mlp.up.weight",
     "mlp.proj.weight": "mlp.down.weight",
 }
 _INJECTION_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -325,7 +312,7 @@ class Parcae(NativeArchitecture):
     def key_map(self, config: Mapping[str, Any]) -> Mapping[str, str | None]:
         """The authors' tensor names -> ours."""
         read = _read_config(config)
-        own = dict(_LAYER_KEYS)
+        own = _LAYER_KEYS | {"mlp.fc.weight": "mlp.gate_up.weight" if read.gated else "mlp.up.weight"}
         if read.bias:
             own |= {a.replace("weight", "bias"): b.replace("weight", "bias") for a, b in own.items() if "norm" not in a}
         if read.qk_bias:

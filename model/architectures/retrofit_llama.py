@@ -7,30 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jaxtyping import Float
-from torch import Tensor, nn
-
-from model.architecture import Context, LoopedNetwork, NativeArchitecture, Space
+from model.architecture import LoopedNetwork, NativeArchitecture, Space
 from model.config import mean_loops, run_loops
-from model.layers import CausalAttention, PackedGatedMlp, rms_norm
+from model.layers import CausalAttention, PackedGatedMlp, PreNormLayer
 from model.raven import RavenSizes
 from model.retrofit import RetrofitNetwork, is_retrofit, read_retrofit, retrofit_keys, retrofit_noise
 from model.start import InitialRule
 
 
-class _Layer(nn.Module):
-    """x += attn(RMS_1(x)); x += mlp(RMS_2(x))."""
-
-    def __init__(self, sizes: RavenSizes) -> None:
-        super().__init__()
-        width = sizes.heads.width
-        self.norm_1, self.norm_2 = rms_norm(width, sizes.eps), rms_norm(width, sizes.eps)
-        self.attention = CausalAttention(sizes.heads, bias=sizes.bias)
-        self.mlp = PackedGatedMlp(width, sizes.hidden, bias=sizes.bias)
-
-    def forward(self, x: Float[Tensor, "B T C"], context: Context) -> Float[Tensor, "B T C"]:
-        x = x + self.attention(self.norm_1(x), context)
-        return x + self.mlp(self.norm_2(x))
+def _layer(sizes: RavenSizes) -> PreNormLayer:
+    attention = CausalAttention(sizes.heads, bias=sizes.bias)
+    return PreNormLayer(attention, PackedGatedMlp(sizes.heads.width, sizes.hidden, bias=sizes.bias), eps=sizes.eps)
 
 
 @dataclass(frozen=True)
@@ -51,7 +38,7 @@ class RetrofitLlama(NativeArchitecture):
 
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
         """The untrained network. Raises ValueError naming a field that is missing, odd or not supported."""
-        return RetrofitNetwork(read_retrofit(config), _Layer)
+        return RetrofitNetwork(read_retrofit(config), _layer)
 
     def key_map(self, config: Mapping[str, Any]) -> Mapping[str, str | None]:
         """The authors' tensor names -> ours."""
