@@ -86,45 +86,15 @@ class _Config:
 
 
 def _read_config(config: Mapping[str, Any]) -> _Config:
-    width, heads = integer(config, "n_embd"), integer(config, "num_attention_heads")
-    outer = Heads.of(width, heads, integer(config, "num_key_value_heads", heads))
-    state = integer(config, "recurrent_embedding_dimension", width)
-    recurrent = config.get("recurrent_num_attention_heads")
-    inner = Heads.of(state, outer.query, outer.key)
-    if recurrent is not None:
-        inner = Heads.of(state, integer(config, "recurrent_num_attention_heads"))
-    if inner.head_width != outer.head_width:
-        raise ValueError(
-            f"heads are {inner.head_width} wide inside the loop and {outer.head_width} outside; the one rotary table "
-            "in the file fits equal widths only."
-        )
     choice(config, "block_class_name", ("TransformerPreNormBlock",), "TransformerPreNormBlock")
     for field in ("center_attention", "debias_attention", "use_abacus"):
         if switch(config, field, default=False):
             raise ValueError(f"{field} is true; this version can build false only.")
     if config.get("clip_qkv") is not None:
         raise ValueError(f"clip_qkv is {config['clip_qkv']!r}; this version can build null only.")
-    hidden = integer(config, "intermediate_size")
-    counts = [
-        layers(config, f"n_layers_in_{part}", least=least)
-        for part, least in (("prelude", 0), ("recurrent_block", 1), ("coda", 0))
-    ]
-    if counts[0] + counts[2] == 0:
-        raise ValueError(
-            "n_layers_in_prelude and n_layers_in_coda are both 0; at least one layer around the loop was expected."
-        )
-    gates = set(cast("list[int]", config.get("value_embedding_layers", [])))
-    places: list[tuple[_Place, ...]] = []
-    first = 0
-    for part, count in enumerate(counts):
-        sizes = (
-            (inner, integer(config, "recurrent_intermediation_embedding_dimension", hidden)) if part == 1 else (outer, hidden)
-        )
-        places.append(tuple(_Place(*sizes, number=n, value_gate=n in gates) for n in range(first, first + count)))
-        first += count
-    softcap = config.get("logit_softcap")
+    width, softcap = integer(config, "n_embd"), config.get("logit_softcap")
     return _Config(
-        *places,
+        *_places(config),
         context=integer(config, "block_size"),
         vocabulary=integer(config, "padded_vocab_size", config.get("vocab_size")),
         eps=number(config, "norm_eps", 1e-5),
@@ -138,6 +108,54 @@ def _read_config(config: Mapping[str, Any]) -> _Config:
         embed_scale=math.sqrt(width) if choice(config, "init_strategy", _EMBED_SCALES, "scaled-zero") == "takase" else 1.0,
         softcap=None if softcap is None or softcap == 0 else number(config, "logit_softcap"),
         tied=switch(config, "tie_embeddings", default=True),
+    )
+
+
+def _places(config: Mapping[str, Any]) -> tuple[tuple[_Place, ...], tuple[_Place, ...], tuple[_Place, ...]]:
+    """The layers of prelude, core and coda."""
+    outer, inner = _heads(config)
+    hidden = integer(config, "intermediate_size")
+    wide = integer(config, "recurrent_intermediation_embedding_dimension", hidden)
+    prelude, core, coda = _counts(config)
+    if prelude + coda == 0:
+        raise ValueError(
+            "n_layers_in_prelude and n_layers_in_coda are both 0; at least one layer around the loop was expected."
+        )
+    gates = set(cast("list[int]", config.get("value_embedding_layers", [])))
+
+    def places(heads: Heads, width: int, numbers: range) -> tuple[_Place, ...]:
+        return tuple(_Place(heads, width, number=n, value_gate=n in gates) for n in numbers)
+
+    above = prelude + core
+    return (
+        places(outer, hidden, range(prelude)),
+        places(inner, wide, range(prelude, above)),
+        places(outer, hidden, range(above, above + coda)),
+    )
+
+
+def _heads(config: Mapping[str, Any]) -> tuple[Heads, Heads]:
+    """Around the loop and inside; one rotary table has to fit both."""
+    width, heads = integer(config, "n_embd"), integer(config, "num_attention_heads")
+    outer = Heads.of(width, heads, integer(config, "num_key_value_heads", heads))
+    state = integer(config, "recurrent_embedding_dimension", width)
+    inner = Heads.of(state, outer.query, outer.key)
+    if config.get("recurrent_num_attention_heads") is not None:
+        inner = Heads.of(state, integer(config, "recurrent_num_attention_heads"))
+    if inner.head_width != outer.head_width:
+        raise ValueError(
+            f"heads are {inner.head_width} wide inside the loop and {outer.head_width} outside; the one rotary table "
+            "in the file fits equal widths only."
+        )
+    return outer, inner
+
+
+def _counts(config: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Numbers of layers in prelude, core and coda."""
+    return (
+        layers(config, "n_layers_in_prelude"),
+        layers(config, "n_layers_in_recurrent_block", least=1),
+        layers(config, "n_layers_in_coda"),
     )
 
 
@@ -266,7 +284,7 @@ _INJECTION_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _value_layers(keys: frozenset[str], counts: list[int]) -> tuple[list[int], list[str]]:
+def _value_layers(keys: frozenset[str], counts: tuple[int, int, int]) -> tuple[list[int], list[str]]:
     """Layers with both a gate and a table of value embeddings, and the names of those that have no counterpart."""
     places: dict[int, str] = {}
     for part, first, count in zip(
@@ -301,8 +319,7 @@ class Parcae(NativeArchitecture):
 
     def settled(self, config: Mapping[str, Any], keys: frozenset[str]) -> Mapping[str, Any]:
         """Which layers have value embeddings stands in the tensor names alone."""
-        counts = [layers(config, f"n_layers_in_{part}") for part in ("prelude", "recurrent_block", "coda")]
-        both, alone = _value_layers(keys, counts)
+        both, alone = _value_layers(keys, _counts(config))
         return {**config, "value_embedding_layers": both, "unused_value_embeddings": alone}
 
     def build(self, config: Mapping[str, Any]) -> LoopedNetwork:
