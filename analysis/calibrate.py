@@ -14,6 +14,7 @@ from analysis import study
 from analysis.comparison import Compared, ComparisonError, compare
 from analysis.exit_rule import ExitRule, default_rules, exit_rules
 from analysis.goal import Near, reach
+from analysis.texts import check_words
 from model.capture.trajectory import Trajectory
 
 
@@ -39,7 +40,9 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=32)
     arguments = parser.parse_args()
     context = study.card(arguments.checkpoint).context
-    ids, _ = study.tokenize(arguments.checkpoint, arguments.text.read_text(encoding="utf-8"))
+    words = arguments.text.read_text(encoding="utf-8")
+    check_words(words, arguments.text)
+    ids, _ = study.tokenize(arguments.checkpoint, words)
     prompts = tuple(study.Prompt(ids=ids[i * context : (i + 1) * context]) for i in range(arguments.windows))
     quantities = tuple(name for name in arguments.record.split(",") if name)
     request = study.Request(

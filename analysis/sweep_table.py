@@ -106,6 +106,8 @@ def ranking_words(swept: Sequence[Swept]) -> str:
     """What gap and gain are, or why they are blank: for the foot of the summary."""
     if any(math.isfinite(one.gap.value) for one in swept):
         return GAP_WORDS
+    if any(one.ground.loops == 1 for one in swept):
+        return "With one loop there is nothing to leave early, so no rule is ranked; give at least 2 loops."
     few = [one.prompts for one in swept if _too_few(one)]
     if few:
         return (

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from analysis.prompts import PromptError
 from model.locate import DEMO_FOLDER
 
 BundledText = Literal["calibrate", "report"]
@@ -14,6 +15,12 @@ _FEWEST_WINDOWS = 8
 def bundled_text(name: BundledText) -> str:
     """One of the project's texts."""
     return (DEMO_FOLDER.parent / "corpus" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def check_words(words: str, name: object) -> None:
+    """Raise PromptError, naming the text, where it holds nothing but white space: windows of that compare no rule."""
+    if not words.strip():
+        raise PromptError(f"{name} holds {'white space alone' if words else 'nothing'}; give a text with words in it.")
 
 
 def window_length(tokens: int, *, context: int) -> int:

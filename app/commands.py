@@ -5,23 +5,23 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from analysis import study
-from analysis.caption import nonfinite_words
+from analysis.caption import counted, nonfinite_words
 from analysis.chart import Camera, Chart, ChartBuilder, View, chart_builders
 from analysis.exit_marks import rule_listing
 from analysis.exit_rule import ExitRule
-from analysis.needs import quantities_of
 from analysis.place import checkpoint_in
 from analysis.projection import projections
 from analysis.prompts import parse_ids, read_prompts
 from analysis.registry import first_sentence
+from analysis.rule_fields import never_words
 from analysis.statistic import statistics
 from analysis.tables import overview, write_exits, write_statistics
-from app.named import named_block
 from app.options import OptionError, filled, pairs
 from app.progress import ProgressBar
+from app.requested import requested
 from app.rules import chosen_rules
 
 STOPPED_BY_USER = 130
@@ -84,13 +84,31 @@ def _write_run(request: study.Request, done: Sequence[study.Trajectory], rules: 
     study.save(result, folder)
     write_statistics(result, folder / "statistics.csv")
     missing = write_exits(result, rules, folder / "exits.csv")
-    for sentence in (*missing, *_non_finite(result)):
+    for sentence in (*missing, *_disabled(result, rules), *_cut(result, request), *_non_finite(result)):
         sys.stderr.write(f"loopscope: {sentence}\n")
     for name in ("run.json", "statistics.csv", "exits.csv"):
         sys.stdout.write(f"{folder / name}\n")
     for table in overview(result, rules):
         if len(table) > 1:
             sys.stdout.write(f"\n{aligned(table)}\n")
+
+
+def _disabled(result: study.Run, rules: Sequence[ExitRule]) -> Iterator[str]:
+    """One sentence per rule and reason why it can never fire with so few loops."""
+    first = result.trajectories[0]
+    for rule in rules:
+        yield from never_words(rule, first, range(len(first.blocks)))
+
+
+def _cut(result: study.Run, request: study.Request) -> Iterator[str]:
+    """One sentence per prompt that is shorter than the positions whose states were asked for."""
+    wanted = request.record.positions if request.record.states else None
+    for number, trajectory in enumerate(result.trajectories):
+        if wanted is not None and wanted[1] > trajectory.tokens:
+            yield (
+                f"--tokens {wanted[0]}:{wanted[1]} was given and prompt {number} has {counted(trajectory.tokens, 'token')}; "
+                f"states of positions {wanted[0]} to {trajectory.tokens - 1} were stored."
+            )
 
 
 def _non_finite(result: study.Run) -> Iterator[str]:
@@ -102,29 +120,8 @@ def _non_finite(result: study.Run) -> Iterator[str]:
 
 
 def _request(arguments: argparse.Namespace, rules: Sequence[ExitRule]) -> study.Request:
-    lenses = () if arguments.lens.strip() == "none" else tuple(lens.strip() for lens in arguments.lens.split(","))
-    for lens in lenses:
-        if lens not in get_args(study.Lens):
-            raise OptionError(f"--lens {lens} was given; choose from {', '.join(get_args(study.Lens))}, or none.")
-    if arguments.dtype not in get_args(study.Dtype):
-        raise OptionError(f"--dtype {arguments.dtype} was given; choose one of {', '.join(get_args(study.Dtype))}.")
-    return study.Request(
-        checkpoint=arguments.checkpoint,
-        prompts=_prompts(arguments),
-        loops=arguments.loops,
-        initial_state=_initial_state(arguments.initial_state),
-        seed=arguments.seed,
-        dtype=arguments.dtype,
-        device=arguments.device,
-        lenses=lenses,
-        record=study.Record(every=arguments.every, positions=arguments.tokens, states=not arguments.statistics_only),
-        named=named_block(arguments),
-        quantities=tuple(sorted({*quantities_of(rules), *_recorded(arguments.record)})),
-    )
-
-
-def _recorded(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    record = study.Record(every=arguments.every, positions=arguments.tokens, states=not arguments.statistics_only)
+    return requested(arguments, rules, prompts=_prompts(arguments), record=record, lenses=())
 
 
 def _prompts(arguments: argparse.Namespace) -> tuple[study.Prompt, ...]:
@@ -133,25 +130,6 @@ def _prompts(arguments: argparse.Namespace) -> tuple[study.Prompt, ...]:
     if arguments.ids is not None:
         return (study.Prompt(ids=parse_ids("--ids", arguments.ids)),)
     return tuple(study.Prompt(text=text) for text in arguments.prompt)
-
-
-def _initial_state(text: str) -> study.InitialState:
-    kind, sign, std = text.partition(":")
-    if kind == "normal":
-        try:
-            return study.InitialState("normal", std=float(std))
-        except ValueError as error:
-            if isinstance(error, study.RequestError):
-                raise
-            given = f"{text!r}" if sign else f"{text!r} without a std"
-            raise OptionError(f"--initial-state: {given} was given; write normal:STD such as normal:0.02.") from error
-    if text == "trained":
-        return study.InitialState("trained")
-    if text == "zeros":
-        return study.InitialState("zeros")
-    if text.endswith(".npz"):
-        return study.InitialState("file", path=text)
-    raise OptionError(f"--initial-state {text} was given; choose trained, zeros, normal:STD or a file ending in .npz.")
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -3,35 +3,39 @@
 import argparse
 import csv
 import io
-import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
 from analysis import export, study
+from analysis.caption import counted
 from analysis.chart import ChartError, View, chart_builders
 from analysis.comparison import EQUAL_TERMS, LAST_BLOCK, compare
 from analysis.exit_rule import ExitRule, MissingReadout
 from analysis.floor import floor_words
-from analysis.goal import Goal, Reached, reach, read_goal
-from analysis.needs import quantities_of
-from analysis.sweep import GAP_WORDS, Swept, sweep
+from analysis.goal import Budget, Goal, Reached, reach, read_goal
+from analysis.rule_fields import never_words
+from analysis.rule_name import titled
+from analysis.sweep import Swept, sweep
 from analysis.sweep_table import (
     CLOSE,
     HISTOGRAM_HEADER,
     SWEEP_HEADER,
     Row,
     histogram_rows,
+    ranking_words,
     reached_rows,
     summary,
     sweep_rows,
 )
+from analysis.texts import check_words
 from app.commands import STOPPED_BY_USER, aligned
-from app.live_sweep import LIVE_HEADER, live_rows
+from app.live_sweep import LIVE_HEADER, live_rows, live_summary, lived
 from app.named import named_block
 from app.options import OptionError, filled
 from app.progress import ProgressBar
+from app.requested import requested
 from app.rules import chosen_rules
 from app.windows import done, recorded, windows
 
@@ -123,22 +127,18 @@ def _request(
     if arguments.tokens < 2 or (arguments.window is not None and arguments.window < 2):
         given = f"--window {arguments.window}" if arguments.tokens >= 2 else f"--tokens {arguments.tokens}"
         raise OptionError(f"{given} was given; a prediction needs at least 2 tokens.")
-    named = named_block(arguments)
-    ids, _ = study.tokenize(arguments.checkpoint, text.read_text(encoding="utf-8", errors="replace"), named=named)
+    words = text.read_text(encoding="utf-8", errors="replace")
+    check_words(words, text)
+    ids, _ = study.tokenize(arguments.checkpoint, words, named=named_block(arguments))
     # Intervals need several windows, so a long context is not filled by a short text.
     length = arguments.window or min(card.context, max(2, arguments.tokens // _FEWEST_WINDOWS))
     request = study.resolve(
-        study.Request(
-            checkpoint=arguments.checkpoint,
+        requested(
+            arguments,
+            rules,
             prompts=windows(ids, tokens=arguments.tokens, length=length, text=text),
-            loops=arguments.loops,
-            seed=arguments.seed,
-            dtype=arguments.dtype,
-            device=arguments.device,
-            lenses=("coda",) if block == len(card.block_names) - 1 else ("logit",),
             record=study.Record(states=False),
-            named=named,
-            quantities=quantities_of(rules),
+            lenses=("coda",) if block == len(card.block_names) - 1 else ("logit",),
         )
     )
     needed = study.estimate(request.for_prompt(0))
@@ -207,22 +207,16 @@ def _formats(arguments: argparse.Namespace) -> tuple[export.Kind, ...]:
 
 def _say(swept: Sequence[Swept], *, blocks: int, last: bool) -> None:
     ground = swept[0].ground
-    scored = any(math.isfinite(one.gap.value) for one in swept)
-    words = (
-        GAP_WORDS
-        if scored
-        else "No cross-entropy of a next token is known here; sweep.csv compares by agreement and divergence."
-    )
     sys.stdout.write(f"\n{aligned(summary(swept))}\n")
-    sys.stdout.write(
-        f"\n* at {CLOSE.words()}, as mean loops and as a share of full depth's operations.\n{words}\n{EQUAL_TERMS}\n"
-    )
+    sys.stdout.write(f"\n* at {CLOSE.words()}, as mean loops and as a share of full depth's operations.\n")
+    sys.stdout.write(f"{ranking_words(swept)}\n{EQUAL_TERMS}\n")
     if blocks > 1:
         sys.stdout.write(f"{'' if last else f'Block {ground.name} has exits and no quality. '}{LAST_BLOCK}\n")
     for one in swept:
-        words = floor_words(one.rule, one.floor, ground.provenance.dtype)
-        if words:
-            sys.stderr.write(f"loopscope: {words}\n")
+        loosest = one.points[0].rule if one.points else one.rule
+        floor = floor_words(one.rule, one.floor, ground.provenance.dtype)
+        for sentence in (*never_words(loosest, ground.trajectories[0], (ground.block,)), *([floor] if floor else [])):
+            sys.stderr.write(f"loopscope: {sentence}\n")
 
 
 def _calibrate(
@@ -235,19 +229,25 @@ def _calibrate(
     flops: study.Flops | None,
 ) -> Sequence[Reached]:
     found = [reach(rule, runs, block, goal=goal, held_out=held, flops=flops) for rule in rules]
+    loops = runs[0].blocks[block].loops
+    if isinstance(goal, Budget) and goal.mean_loops > loops:
+        sys.stderr.write(
+            f"loopscope: --calibrate budget={goal.mean_loops:g} was given and the run has {counted(loops, 'loop')}, so that "
+            "every threshold meets it; give fewer.\n"
+        )
     sys.stdout.write(f"\nCalibrated to {goal.words()}:\n{aligned(reached_rows(found))}\n")
     for one in found:
         if one.calibration is None:
-            sys.stdout.write(f"{one.rule.name} has no threshold that meets it.\n")
+            sys.stdout.write(f"{titled(one.rule)} has no threshold that meets it.\n")
     return found
 
 
 def _live(folder: Path, reached: Sequence[Reached], post_hoc: study.Run, block: int) -> int:
     try:
-        found = live_rows(reached, post_hoc, block)
+        found = lived(reached, post_hoc, block)
     except KeyboardInterrupt:
         sys.stderr.write("loopscope: stopped; of the live runs nothing was kept.\n")
         return STOPPED_BY_USER
-    sys.stdout.write(f"\nLive, leaving this block alone early:\n{aligned((LIVE_HEADER, *found))}\n")
-    _write(folder / "live.csv", LIVE_HEADER, found)
+    sys.stdout.write(f"\nLive, leaving this block alone early:\n{aligned(live_summary(found))}\n")
+    _write(folder / "live.csv", LIVE_HEADER, live_rows(found))
     return 0

@@ -90,3 +90,36 @@ def test_the_list_of_rules_says_what_each_does(call: Call) -> None:
         for words in ("Stops", kind.formula, f"default τ = {kind().threshold:g}", kind.source):
             assert words in line
         assert ("Not causal" in line) != kind.causal
+
+
+def said(error: str) -> list[str]:
+    """What the command says beside its progress."""
+    return [line for line in error.splitlines() if line.startswith("loopscope:")]
+
+
+def test_rules_that_too_few_loops_disable_are_named_with_the_reason(call: Call, tmp_path: Path) -> None:
+    words = ("--patience", "step_norm=20", "--minimum-loops", "kl=9", "--out", tmp_path / "run")
+    code, out, error = call(*GOOD, *words)
+    assert code == 0
+    assert said(error) == [
+        "loopscope: KL of successive readouts can never fire here: minimum loops 9 exceed the 4 loops.",
+        "loopscope: step norm can never fire here: patience 20 exceeds the 4 loops.",
+    ]
+    assert "step norm (step_norm)" in out
+    assert {row["exit_loop"] for row in rows(tmp_path / "run") if row["rule"] == "step_norm"} == {"never"}
+    code, _, error = call("run", "--prompt", "the king", "--loops", "1", "--out", tmp_path / "one")
+    assert code == 0
+    assert said(error) == [
+        f"loopscope: {title} is undefined here: its first score is that of loop 2, and the run has 1 loop."
+        for title in ("acceleration", "KL of successive readouts")
+    ] + ["loopscope: step norm can never fire here: minimum loops 2 exceed the 1 loop."]
+
+
+def test_positions_past_the_prompt_are_said(call: Call, tmp_path: Path) -> None:
+    code, _, error = call("run", "--ids", "5,6,7,8,9", "--loops", "4", "--tokens", "3:99", "--out", tmp_path / "run")
+    assert code == 0
+    (line,) = said(error)
+    assert line.endswith("--tokens 3:99 was given and prompt 0 has 5 tokens; states of positions 3 to 4 were stored.")
+    assert study.load(tmp_path / "run").trajectories[0].blocks[0].positions.tolist() == [3, 4]
+    code, _, error = call("run", "--ids", "5,6,7,8,9", "--loops", "4", "--tokens", "3:5", "--out", tmp_path / "fits")
+    assert said(error) == []

@@ -1,5 +1,6 @@
 """``loopscope sweep``: table and charts of a text, resumed without running a window twice, refusals in a sentence."""
 
+import argparse
 import csv
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from analysis.comparison import EQUAL_TERMS, LAST_BLOCK, compare
 from analysis.exit_rule import exit_rules
 from analysis.goal import Budget, Near, Quality, reach, read_goal
 from analysis.sweep_table import SWEEP_HEADER
-from app import cli
+from app import arguments, cli
 from tests.toys import toy_trajectory
 
 Call = Callable[..., tuple[int, str, str]]
@@ -80,7 +81,19 @@ def test_calibrated_rules_run_live_beside_their_post_hoc_reading(call: Call, tmp
     assert "Live, leaving this block alone early" in out
     assert "oracle_argmax is left out live: The rule" in error
     fixed, kl = rows(tmp_path / "out" / "live.csv")
-    assert (fixed["rule"], fixed["live_loops"], fixed["equal_exits"], fixed["tokens"]) == ("fixed_k", "3", "100.0%", "20")
+    assert (fixed["rule"], fixed["live_loops"], fixed["equal_exits"], fixed["tokens"]) == ("fixed_k", "3.0", "1.0", "20")
+    assert (fixed["stops"], fixed["threshold"], fixed["mode"], fixed["loops"], fixed["lens"]) == (
+        ">=",
+        "3.0",
+        "live",
+        "5",
+        "coda",
+    )
+    assert "fixed k (fixed_k)" in out[out.index("Live, leaving") :]
+    progress = [line for line in error.splitlines() if line.startswith("fixed k")]
+    assert progress[-1] == "fixed k ≥ 3 loops, threshold 1 of 3: decoding, 20 of 20 tokens"
+    assert f"KL of successive readouts < {float(kl['threshold']):.4g} nats, threshold 2 of 3: decoding, 0 of 20 tokens" in error
+    assert len([line for line in progress if "decoding" in line]) == 11  # not one per token where there is no terminal
     assert kl["rule"] == "kl"
     assert 2 <= float(kl["live_loops"]) <= 3.5
     assert float(kl["live_cross_entropy"]) > 0
@@ -202,7 +215,8 @@ def test_a_threshold_is_found_on_one_text_and_reported_on_another(
     assert table[0] == f"Calibrated to {read_goal(goal).words()}:"
     for line in table[2:4]:
         assert line.split()[-1] in ("yes", "no")
-        assert (float(line.split()[2]) <= 3) or kind is Quality
+        assert (float(line.split()[-6]) <= 3) or kind is Quality
+    assert [line.split("  ")[0] for line in table[2:4]] == ["step norm (step_norm)", "largest probability (top_probability)"]
 
 
 def test_the_goal_is_met_with_the_fewest_or_the_most_loops() -> None:
@@ -276,3 +290,69 @@ def test_a_rule_for_a_gate_that_the_model_lacks_is_refused_before_anything_runs(
     code, _, error = call("--text", text, *SMALL, "--rules", "step_norm,learned_gate", "--out", tmp_path / "out")
     assert code == 0
     assert "learned_gate is left out: Two-scale looped GPT has no learned exit gate" in error
+
+
+@pytest.mark.parametrize("blank", ["", " \n\t\n  "])
+@pytest.mark.parametrize("option", ["--text", "--held-out"])
+def test_a_text_without_words_is_refused(call: Call, runs: Runs, text: Path, tmp_path: Path, blank: str, option: str) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_text(blank)
+    words = ("--text", empty) if option == "--text" else ("--text", text, "--calibrate", "budget=3", option, empty)
+    code, _, error = call(*words, *SMALL, "--out", tmp_path / "out")
+    assert code == 2
+    assert f"{empty} holds {'white space alone' if blank else 'nothing'}; give a text with words in it." in error
+    assert runs.count == 0
+
+
+def test_more_than_there_is_is_said(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    options = ("--window", 8, "--loops", 5, "--points", 4, "--format", "csv", "--rules", "step_norm")
+    code, _, error = call("--text", text, "--tokens", 9000, *options, "--calibrate", "budget=99", "--out", tmp_path / "out")
+    assert code == 0
+    assert "fewer than --tokens 9000; all are used." in error
+    assert "--calibrate budget=99 was given and the run has 5 loops, so that every threshold meets it; give fewer." in error
+    code, _, error = call("--text", text, *SMALL, "--rules", "step_norm", "--calibrate", "budget=5", "--out", tmp_path / "fits")
+    assert "give fewer" not in error
+    assert "--tokens" not in error
+
+
+def test_one_window_ranks_no_rule(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    options = ("--tokens", 20, "--window", 20, "--loops", 5, "--points", 4, "--format", "csv", "--rules", "kl,step_norm")
+    code, out, _ = call("--text", text, *options, "--out", tmp_path / "out")
+    assert code == 0
+    assert "gap and gain are blank and no rule is ranked: 1 window cannot be resampled" in out
+    assert "needs 5 prompts, has 1" in out
+    found = rows(tmp_path / "out" / "sweep.csv")
+    assert all(row["gap"] == row["gain"] == row["gap_lower"] == "" and row["cross_entropy"] for row in found)
+
+
+def test_rules_without_any_exit_are_named(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    words = ("--rules", "kl,fixed_k", "--patience", "kl=6", "--out", tmp_path / "out")
+    code, _, error = call("--text", text, *SMALL, *words)
+    assert code == 0
+    assert "loopscope: KL of successive readouts can never fire here: patience 6 exceeds the 5 loops." in error
+    assert "fixed k can never" not in error  # its thresholds are swept, whatever the one it was given
+
+
+def test_a_sweep_takes_the_model_options_of_a_run(call: Call, runs: Runs, text: Path, tmp_path: Path) -> None:
+    more = ("--initial-state", "normal:0.5", "--lens", "logit", "--record", "kl_reverse", "--dtype", "bfloat16", "--seed", 3)
+    code, _, _ = call("--text", text, *SMALL, "--rules", "step_norm", *more, "--out", tmp_path / "out")
+    assert code == 0
+    asked = study.Request.from_json(study.load(tmp_path / "out" / "parts" / "0000").request)
+    assert asked.initial_state == study.InitialState("normal", std=0.5)
+    assert (asked.lenses, asked.quantities, asked.dtype, asked.seed) == (("logit",), ("kl_reverse",), "bfloat16", 3)
+    for words, said in ((("--lens", "tuned"), "--lens tuned"), (("--initial-state", "ones"), "choose trained, zeros")):
+        code, _, error = call("--text", text, *SMALL, *words, "--out", tmp_path / "other")
+        assert code == 2
+        assert said in error
+
+
+def test_commands_that_run_a_model_declare_the_same_options() -> None:
+    def declared(command: Callable[[argparse.ArgumentParser], None]) -> set[str]:
+        parser = argparse.ArgumentParser()
+        command(parser)
+        return {word for action in parser._actions for word in action.option_strings}
+
+    shared = declared(lambda parser: arguments.model_options(parser, loops=None, lens=None))
+    assert {"--checkpoint", "--loops", "--initial-state", "--lens", "--record", "--block", "--head"} <= shared
+    assert shared <= declared(arguments.run_options)
+    assert shared <= declared(arguments.sweep_options)
