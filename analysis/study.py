@@ -4,13 +4,11 @@ Each door that needs torch imports it inside, because torch takes seconds to imp
 bundled run before that.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
 
+from analysis.bundled import bundled_card, bundled_others, bundled_request, bundled_run
 from analysis.chart import ChartError
 from analysis.comparison import ComparisonError
 from analysis.exit_rule import MissingReadout
@@ -22,7 +20,7 @@ from model.capture.trajectory import Run, RunFormatError, Trajectory, load_run, 
 from model.card import Card, Flops
 from model.decoding import Decoding, Exit, Sampling
 from model.files import check_allowed
-from model.locate import DEMO_FOLDER, CheckpointError, canonical, checked_digest, demo_names, digest, locate
+from model.locate import CheckpointError, canonical, checked_digest, demo_names, digest, locate
 from model.memory import Estimate, MemoryLimit, estimate_request
 from model.named_block import NamedBlock
 from model.noise import initial_state_digest
@@ -125,7 +123,7 @@ def card(checkpoint: str, *, named: NamedBlock | None = None, progress: Progress
     the files is.
     """
     located = locate(checkpoint)
-    bundled = _bundled_cards().get(canonical(checkpoint)) if named is None else None
+    bundled = bundled_card(checkpoint) if named is None else None
     if bundled is not None and bundled.digest == digest(located):
         return bundled
     from model.checkpoint import card as read_card  # torch: only its families can tell what the tensors are
@@ -202,9 +200,9 @@ def run(request: Request, *, progress: Progress | None = None, cancel: Cancel | 
     ``progress`` is told a stage and a fraction; ``cancel`` is asked between loops and stops the run with Cancelled.
     """
     request = resolve(request)
-    bundled = _bundled_runs().get(request.key())
+    bundled = bundled_run(request)
     if bundled is not None:
-        return load_run(bundled)
+        return bundled
     from model import runner  # torch: the network itself runs here
 
     return runner.run(
@@ -260,49 +258,3 @@ def architectures() -> dict[str, str]:
     from model.families import architectures as families  # torch: a family's file holds its network
 
     return {name: first_sentence(type(family)) for name, family in families().items()}
-
-
-@lru_cache(maxsize=1)
-def bundled_request() -> Request:
-    """The request of the run that the app opens on. Raises CheckpointError when the demo's runs are missing."""
-    path = DEMO_FOLDER / "runs" / "first" / "run.json"
-    if not path.is_file():
-        raise CheckpointError("The bundled demo run is missing; build it with `make demo-runs`.")
-    return _request_in(path)
-
-
-def _request_in(path: Path) -> Request:
-    """The request in a run.json, without the arrays beside it."""
-    return Request.from_json(json.loads(path.read_text(encoding="utf-8"))["request"])
-
-
-@lru_cache(maxsize=1)
-def bundled_others() -> tuple[tuple[str, Run], ...]:
-    """Statistics of every bundled checkpoint on the first screen's prompt: (``step N``, run), in order of training."""
-    folders = {name: DEMO_FOLDER / "runs" / name.replace("demo@", "step-") for name in demo_names()}
-    return tuple((name.replace("demo@", "step "), load_run(folder)) for name, folder in folders.items() if folder.is_dir())
-
-
-@lru_cache(maxsize=1)
-def _bundled_runs() -> dict[str, Path]:
-    """Request key -> folder of a run that comes with the project."""
-    found: dict[str, Path] = {}
-    for path in sorted((DEMO_FOLDER / "runs").glob("*/run.json")):
-        found[_request_in(path).key()] = path.parent
-    return found
-
-
-@lru_cache(maxsize=1)
-def _bundled_cards() -> dict[str, Card]:
-    path = DEMO_FOLDER / "cards.json"
-    if not path.is_file():
-        return {}
-    cards: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    for values in cards.values():
-        for name, value in values.items():
-            if isinstance(value, list):
-                values[name] = tuple(cast("list[Any]", value))
-        flops: dict[str, Any] = values["flops"]
-        flops["per_loop"] = tuple(flops["per_loop"])
-        values["flops"] = Flops(**flops)
-    return {name: Card(**values) for name, values in cards.items()}
