@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from analysis.bootstrap import FEWEST_PROMPTS
-from analysis.caption import counted
 from analysis.comparison import Compared
 from analysis.exit_rule import NEVER
 from analysis.floor import below_floor
@@ -111,8 +110,8 @@ def ranking_words(swept: Sequence[Swept]) -> str:
     few = [one.prompts for one in swept if _too_few(one)]
     if few:
         return (
-            f"gap and gain are blank and no rule is ranked: {counted(max(few), 'window')} cannot be resampled for an interval; "
-            f"give at least {FEWEST_PROMPTS} (a longer text, or a shorter --window)."
+            f"gap and gain are blank and no rule is ranked: an interval resamples at least {FEWEST_PROMPTS} windows, and "
+            f"there {'is' if max(few) == 1 else 'are'} {max(few)}; give a longer text, or a shorter --window."
         )
     return "No cross-entropy of a next token is known here; sweep.csv compares by agreement and divergence."
 

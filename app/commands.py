@@ -150,9 +150,17 @@ def export(arguments: argparse.Namespace) -> int:
         path = arguments.out / exporter.file_name(chart, kind, arguments.venue)
         path.write_bytes(data)
         sys.stdout.write(f"{path}\n")
-    for sentence in chart.warnings:
+    for sentence in (*chart.warnings, *_settings_in_the_way(arguments, run_there)):
         sys.stderr.write(f"loopscope: {sentence}\n")
     return 0
+
+
+def _settings_in_the_way(arguments: argparse.Namespace, run_there: study.Run) -> Iterator[str]:
+    """One sentence per rule that can never fire, where rules were given: a chart need not show the default ones."""
+    given = (arguments.rules, arguments.threshold, arguments.patience, arguments.minimum_loops, arguments.rule)
+    trajectory = run_there.trajectories[int(arguments.prompt)]
+    for rule in chosen_rules(arguments) if any(given) else ():
+        yield from never_words(rule, trajectory, (int(arguments.block),))
 
 
 def _chart(arguments: argparse.Namespace, run_there: study.Run) -> Chart:

@@ -31,7 +31,7 @@ _SUMMARY: Row = (
     "full depth",
     "tokens/s",
 )
-_LINES = 10
+_LINES = 4
 """Lines of progress per rule where there is no terminal: one per token would bury what they say."""
 
 

@@ -115,6 +115,15 @@ def test_rules_that_too_few_loops_disable_are_named_with_the_reason(call: Call, 
     ] + ["loopscope: step norm can never fire here: minimum loops 2 exceed the 1 loop."]
 
 
+def test_an_exported_chart_names_the_setting_that_is_in_the_way(call: Call, tmp_path: Path) -> None:
+    study.save(toy_run(), tmp_path / "run")
+    words = ("export", "--run", tmp_path / "run", "--chart", "rule", "--format", "csv", "--out", tmp_path / "f")
+    code, _, error = call(*words, "--rules", "step_norm", "--patience", "step_norm=20")
+    assert code == 0
+    assert said(error) == ["loopscope: step norm can never fire here: patience 20 exceeds the 8 loops."]
+    assert said(call(*words)[2]) == []
+
+
 def test_positions_past_the_prompt_are_said(call: Call, tmp_path: Path) -> None:
     code, _, error = call("run", "--ids", "5,6,7,8,9", "--loops", "4", "--tokens", "3:99", "--out", tmp_path / "run")
     assert code == 0
