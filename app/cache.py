@@ -76,6 +76,12 @@ def obtain(
     return study.Run(request=request.to_json(), trajectories=tuple(t for run in runs for t in run.trajectories))
 
 
+def found(request: study.Request, kept: Shelf) -> tuple[tuple[study.Prompt, study.Run], ...]:
+    """The prompts of a resolved request whose runs are on the shelf, with these, as a cancelled run leaves them."""
+    each = ((prompt, kept.get(request.for_prompt(number))) for number, prompt in enumerate(request.prompts))
+    return tuple((prompt, run) for prompt, run in each if run is not None)
+
+
 def _of_many(progress: Callable[[str, float], None], number: int, *, of: int) -> Callable[[str, float], None]:
     def tell(stage: str, fraction: float) -> None:
         progress(stage if of == 1 else f"prompt {number + 1} of {of}: {stage}", (number + fraction) / of)

@@ -1,20 +1,24 @@
 """Calibrate, on the page Exit rules: thresholds that meet a quality or a budget on one text, reported on another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 import streamlit as st
 
+from analysis import study
 from analysis.aim import Aimed, GoalKind, aim, goal_of, halves
+from analysis.exit_rule import ExitRule
 from analysis.goal import Goal, Quality
 from analysis.sweep_table import reached_rows
+from analysis.texts import BundledText
 from app import cache, fields, marked, state, text, watch
 from app import job as jobs
 from app.markdown import literal
-from app.table import table
+from app.table import by_title, table
 
 _JOB: Final = "calibration"
+_POPOVER: Final = "calibrate"
 _GOALS: Final[Mapping[GoalKind, str]] = {"quality": "Quality", "budget": "Budget"}
 _On = Literal["bundled", "sweep"]
 _TEXTS: Final[Mapping[_On, str]] = {
@@ -42,7 +46,7 @@ def settle() -> None:
 
 def button() -> None:
     """The button with its settings behind it."""
-    with st.popover("Calibrate", icon=":material/target:", key="calibrate"):
+    with st.popover("Calibrate", icon=":material/target:", key=_POPOVER, on_change="rerun"):
         st.caption("Finds the threshold of every marked rule that meets a goal on a text, and sets its slider.")
         kind = cast("GoalKind", fields.one_of("Goal", _GOALS, key="goal", default="quality"))
         if kind == "quality":
@@ -67,11 +71,23 @@ def button() -> None:
             "Tokens of each text", text.FEWEST, None, text.TOKENS, 128, key="goal.tokens", bind="query-params"
         )
         refused = _refused(on)
-        if st.button("Calibrate", type="primary", key="calibrate_now", disabled=bool(refused) or watch.busy(_JOB)):
+        if st.button(
+            "Calibrate", type="primary", key="calibrate_now", disabled=bool(refused) or watch.busy(_JOB), on_click=_close
+        ):
             _start(goal, on, int(tokens))
             st.rerun()
         if refused:
             st.caption(literal(refused))
+
+
+def _close() -> None:
+    """Fold the settings away, as they would cover how far the calibration is."""
+    state.put(_POPOVER, False)
+
+
+def mention() -> None:
+    """On another page: how far a calibration is that is on its way."""
+    watch.mention(_JOB, "A calibration is on its way. It sets the thresholds in the sidebar once it is done.")
 
 
 def outcome() -> None:
@@ -81,7 +97,7 @@ def outcome() -> None:
     if found is None:
         return
     with st.container(key="calibrated", gap="small"):
-        header, *rows = reached_rows(found.aimed.reached)
+        header, *rows = by_title(reached_rows(found.aimed.reached))
         st.header(literal(f"Calibrated to {found.aimed.goal.words()}, block {found.block}"), anchor=False)
         table(header, rows, alt="Calibrated thresholds, and what they give on both texts")
         st.caption(
@@ -107,6 +123,7 @@ def _refused(on: _On) -> str:
 
 
 def _start(goal: Goal, on: _On, tokens: int) -> None:
+    """Begin a calibration with the settings of the popover."""
     current, swept = state.shown(), cast("text.Recorded | None", watch.result(text.JOB))
     if current is None or current.request is None:
         return
@@ -122,14 +139,31 @@ def _start(goal: Goal, on: _On, tokens: int) -> None:
             return Calibrated(
                 aimed, first[0].blocks[block].name, f"On the first half of {swept.text.name}; the second is held out."
             )
-        runs = [
-            text.record(
-                text.bundled(name), base, rules, tokens=tokens, last=block == len(blocks) - 1, kept=kept,
-                progress=jobs.part(progress, number, of=2), cancel=cancel,
-            )
-            for number, name in enumerate(("calibrate", "report"))
-        ]  # fmt: skip
-        aimed = aim(rules, runs[0].run.trajectories, runs[1].run.trajectories, block, goal=goal, flops=runs[0].flops)
+        last = block == len(blocks) - 1
+        there, held = _bundled(base, rules, tokens=tokens, last=last, kept=kept, progress=progress, cancel=cancel)
+        aimed = aim(rules, there.run.trajectories, held.run.trajectories, block, goal=goal, flops=there.flops)
         return Calibrated(aimed, blocks[block], f"On {tokens} tokens of calibrate.txt, held out {tokens} of report.txt.")
 
     watch.begin(_JOB, jobs.start("calibration", work))
+
+
+def _bundled(
+    base: study.Request,
+    rules: Sequence[ExitRule],
+    *,
+    tokens: int,
+    last: bool,
+    kept: cache.Shelf,
+    progress: jobs.Progress,
+    cancel: jobs.Cancel,
+) -> tuple[text.Recorded, text.Recorded]:
+    """The bundled text to calibrate on, and the one that is held out. Raises Stopped when it is cancelled."""
+
+    def ran(number: int, name: BundledText) -> text.Recorded:
+        part = jobs.part(progress, number, of=2)
+        return text.record(text.bundled(name), base, rules, tokens=tokens, last=last, kept=kept, progress=part, cancel=cancel)
+
+    try:
+        return ran(0, "calibrate"), ran(1, "report")
+    except text.Interrupted as halt:
+        raise jobs.Stopped(f"{halt.words('calibration', button='Calibrate')} No threshold was changed.") from halt

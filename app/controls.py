@@ -5,7 +5,7 @@ import logging
 import streamlit as st
 
 from analysis import study
-from app import cache, marked, state, wanted
+from app import cache, marked, state, wanted, watch
 from app.markdown import literal
 from app.settings import Settings, run_settings
 
@@ -56,6 +56,8 @@ def _run_buttons(settings: Settings) -> None:
         _progress()
     elif refused or state.problem():
         st.error(literal(refused or state.problem()))
+    elif state.notice():
+        st.info(literal(state.notice()), icon=":material/stop_circle:")
 
 
 def _before_running(asked: study.Request, said: str) -> None:
@@ -87,8 +89,8 @@ def _progress() -> None:
     current = state.job()
     if current is None or current.over:
         st.rerun()
-    st.progress(current.fraction, text=literal(current.stage.capitalize()))
-    st.button("Cancel", width="stretch", key="cancel", on_click=current.cancel)
+    st.progress(current.fraction, text=literal(watch.progress_words(current)))
+    st.button("Cancel", width="stretch", key="cancel", on_click=current.cancel, disabled=current.stopping)
 
 
 def _selection() -> None:

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from analysis import study
 
@@ -17,6 +17,14 @@ Work = Callable[[Progress, Cancel], T]
 _log = logging.getLogger(__name__)
 
 
+class Stopped(Exception):
+    """Raised by work that the reader has stopped: says in a sentence what was kept, and carries what there is to show."""
+
+    def __init__(self, words: str, kept: Any = None) -> None:
+        super().__init__(words)
+        self.kept = kept
+
+
 @dataclass
 class Job(Generic[T]):
     """One piece of work on its way. Written by its thread, read by the page; each field is replaced as a whole.
@@ -24,8 +32,9 @@ class Job(Generic[T]):
     Attributes:
         what: name of the work, as it stands in a sentence: ``run``.
         stage, fraction: how far it is.
-        result: what it has brought, once it is complete.
-        problem: a sentence for the reader, once it has failed or was cancelled.
+        result: what it has brought, once it is complete; of one that was cancelled, what there is to show.
+        problem: a sentence for the reader, once it has failed.
+        notice: a sentence for the reader, once it was cancelled, which is no failure.
     """
 
     what: str
@@ -33,6 +42,7 @@ class Job(Generic[T]):
     fraction: float = 0.0
     result: T | None = None
     problem: str = ""
+    notice: str = ""
     _stop: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -40,6 +50,11 @@ class Job(Generic[T]):
     def over(self) -> bool:
         """Whether it has ended, in whatever way."""
         return self._over.is_set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop, and has not ended yet."""
+        return self._stop.is_set() and not self.over
 
     def cancel(self) -> None:
         """Ask it to stop; a run does so between two loops."""
@@ -60,7 +75,7 @@ def part(progress: Progress, number: int, *, of: int) -> Progress:
 
 
 def start(what: str, work: Work[T], *, stage: str = "waiting for the model") -> Job[T]:
-    """Start the work in a thread. Whatever it raises becomes the job's ``problem``, never a traceback."""
+    """Start the work in a thread. What it raises becomes the job's ``problem``, or its ``notice``, never a traceback."""
     job = Job[T](what, stage)
     threading.Thread(target=_perform, args=(job, work), name=f"loopscope {what}", daemon=True).start()
     return job
@@ -72,6 +87,10 @@ def _perform(job: Job[T], work: Work[T]) -> None:
 
     try:
         job.result = work(progress, job._stop.is_set)  # pyright: ignore[reportPrivateUsage]
+    except Stopped as stopped:
+        job.result, job.notice = stopped.kept, str(stopped)
+    except study.Cancelled as cancelled:
+        job.notice = str(cancelled)
     except study.KNOWN_ERRORS as error:
         job.problem = str(error)
     except Exception as error:

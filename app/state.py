@@ -55,6 +55,11 @@ def problem() -> str:
     return str(get("_problem", ""))
 
 
+def notice() -> str:
+    """What was kept of the last run when it was cancelled; "" when it was not."""
+    return str(get("_notice", ""))
+
+
 def runs() -> int:
     """How many runs this session has made."""
     return int(get("_runs", 0))
@@ -90,10 +95,20 @@ def launch(wanted: study.Request) -> None:
     kept = cache.shelf()
 
     def work(progress: jobs.Progress, cancel: jobs.Cancel) -> Shown:
-        return Shown(wanted.key(), cache.obtain(wanted, kept, progress=progress, cancel=cancel), wanted)
+        try:
+            return Shown(wanted.key(), cache.obtain(wanted, kept, progress=progress, cancel=cancel), wanted)
+        except study.Cancelled as cancelled:
+            raise jobs.Stopped(_stopped_words(len(cache.found(wanted, kept)), len(wanted.prompts))) from cancelled
 
     put("_problem", "")
+    put("_notice", "")
     put("_job", jobs.start("run", work))
+
+
+def _stopped_words(done: int, of: int) -> str:
+    if done:
+        return f"The run was stopped after {done} of {of} prompts. They are kept: press Run to go on from there."
+    return "The run was stopped before a prompt was complete; what is on screen stays. Press Run to start again."
 
 
 def settle() -> None:
@@ -102,6 +117,7 @@ def settle() -> None:
     if current is None or not current.over:
         return
     put("_job", None)
+    put("_notice", current.notice)
     if current.result is None:
         put("_problem", current.problem)
         if shown() is None:

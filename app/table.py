@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from analysis.exit_rule import exit_rules
 from app.markdown import literal
 
 
@@ -11,3 +12,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, alt: str) -> 
     """Draw rows of words under a header whose words differ."""
     columns = {literal(name): [literal(row[i]) for row in rows] for i, name in enumerate(header)}
     st.table(columns, hide_index=True, border="horizontal", alt=alt)
+
+
+def by_title(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Rows of which the first cell may be the name of an exit rule, with its title there."""
+    kinds = exit_rules()
+    return tuple((kinds[row[0]].title if row[0] in kinds else row[0], *row[1:]) for row in rows)

@@ -40,7 +40,8 @@ class Text:
 class Recorded:
     """A text as it ran: full depth, statistics and readouts of every window, no states.
 
-    ``base`` is the request of the run on screen from which model and settings came.
+    ``base`` is the request of the run on screen from which model and settings came; ``windows`` says how many were asked
+    for, which are more than ran where the sweep was stopped on its way.
     """
 
     text: Text
@@ -48,6 +49,31 @@ class Recorded:
     run: study.Run
     identity: str
     flops: study.Flops | None
+    windows: int
+
+    @property
+    def done(self) -> int:
+        """Windows that ran."""
+        return len(self.run.trajectories)
+
+
+class Interrupted(study.Cancelled):
+    """A text that was stopped on its way. ``recorded`` holds the windows that are done; None when that is none."""
+
+    def __init__(self, text: Text, windows: int, recorded: Recorded | None) -> None:
+        super().__init__(f"The text {text.name} was stopped on its way.")
+        self.recorded, self._text, self._windows = recorded, text, windows
+
+    def words(self, what: str, *, button: str) -> str:
+        """A sentence for the reader: what was stopped, what is kept, and which button goes on with it."""
+        done = 0 if self.recorded is None else self.recorded.done
+        if not done:
+            return f"The {what} was stopped before a window of {self._text.name} was complete. Press {button} to start again."
+        kept = "They are kept" if done > 1 else "It is kept"
+        return (
+            f"The {what} was stopped after {done} of {self._windows} windows of {self._text.name}. {kept}: press {button} to "
+            "go on from there."
+        )
 
 
 def bundled(name: BundledText) -> Text:
@@ -84,6 +110,18 @@ def same_model(one: study.Request, other: study.Request) -> bool:
     return replace(one, prompts=other.prompts, lenses=other.lenses, record=other.record, quantities=other.quantities) == other
 
 
+def windows_words(recorded: Recorded) -> str:
+    """How much of a text ran: ``8 windows``, or ``3 of 8 windows`` where it was stopped."""
+    return f"{recorded.done} of {recorded.windows} windows" if recorded.done < recorded.windows else f"{recorded.done} windows"
+
+
+def saying_more(part: Recorded | None, before: Recorded | None) -> Recorded | None:
+    """The part of a text that was stopped, unless what is on screen is as much of that text through the same model, or more."""
+    if part is None or before is None or part.text != before.text or not same_model(part.base, before.base):
+        return part
+    return part if part.done > before.done else None
+
+
 def record(
     text: Text,
     base: study.Request,
@@ -98,7 +136,7 @@ def record(
     """Run the first ``tokens`` tokens of a text in windows; those that ran before come from the shelf.
 
     ``last``: whether the last looped block will be read, or another one, which the coda lens does not decode.
-    Raises one of study.KNOWN_ERRORS with a sentence.
+    Raises Interrupted with the windows that are done when it is cancelled, else one of study.KNOWN_ERRORS with a sentence.
     """
     card = study.card(base.checkpoint, named=base.named)
     ids, _ = study.tokenize(base.checkpoint, text.words, named=base.named)
@@ -116,5 +154,20 @@ def record(
     needed = study.estimate(request.for_prompt(0))
     if not needed.fits:
         raise study.MemoryLimit(needed.sentence())
-    run = cache.obtain(request, kept, progress=progress, cancel=cancel)
-    return Recorded(text, base, run, request.key(), card.flops)
+    try:
+        run, count = cache.obtain(request, kept, progress=progress, cancel=cancel), len(request.prompts)
+        return Recorded(text, base, run, request.key(), card.flops, count)
+    except study.Cancelled as cancelled:
+        raise _interrupted(text, base, request, card.flops, kept=kept) from cancelled
+
+
+def _interrupted(
+    text: Text, base: study.Request, request: study.Request, flops: study.Flops | None, *, kept: cache.Shelf
+) -> Interrupted:
+    """What is there of a text whose windows were to run as ``request`` says."""
+    done, count = cache.found(request, kept), len(request.prompts)
+    if not done:
+        return Interrupted(text, count, None)
+    part = replace(request, prompts=tuple(prompt for prompt, _ in done))
+    run = study.Run(request=part.to_json(), trajectories=tuple(t for _, one in done for t in one.trajectories))
+    return Interrupted(text, count, Recorded(text, base, run, part.key(), flops, count))

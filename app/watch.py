@@ -16,9 +16,15 @@ def problem_of(name: str) -> str:
     return str(state.get(f"_{name}_problem", ""))
 
 
+def notice_of(name: str) -> str:
+    """What was kept of the last job of this name when it was cancelled; "" when it was not."""
+    return str(state.get(f"_{name}_notice", ""))
+
+
 def begin(name: str, job: jobs.Job[Any]) -> None:
     """Keep a job of the session under a name; what an earlier one has brought stays until this one brings something."""
     state.put(f"_{name}_problem", "")
+    state.put(f"_{name}_notice", "")
     state.put(f"_{name}_job", job)
 
 
@@ -28,7 +34,7 @@ def busy(name: str) -> bool:
 
 
 def result(name: str) -> Any:
-    """What the last complete job of this name has brought; None while there was none."""
+    """What the last job of this name that brought something has brought; None while there was none."""
     return state.get(f"_{name}")
 
 
@@ -38,19 +44,29 @@ def settle(name: str) -> Any:
     if job is None or not job.over:
         return None
     state.put(f"_{name}_job", None)
+    state.put(f"_{name}_problem", job.problem)
+    state.put(f"_{name}_notice", job.notice)
     if job.result is None:
-        state.put(f"_{name}_problem", job.problem)
         return None
     state.put(f"_{name}", job.result)
     return job.result
 
 
 def follow(name: str) -> None:
-    """Progress with Cancel while a job is on its way, and the sentence of one that failed."""
+    """Progress with Cancel while a job is on its way, and the sentence of one that failed or was cancelled."""
     if busy(name):
         _progress(name)
     elif problem_of(name):
         st.error(literal(problem_of(name)))
+    elif notice_of(name):
+        st.info(literal(notice_of(name)), icon=":material/stop_circle:")
+
+
+def mention(name: str, words: str) -> None:
+    """While a job of another page is on its way: say so, with its progress and Cancel."""
+    if busy(name):
+        st.caption(literal(words))
+        _progress(name)
 
 
 @st.fragment(run_every=_POLL_SECONDS)
@@ -58,5 +74,10 @@ def _progress(name: str) -> None:
     job: jobs.Job[Any] | None = state.get(f"_{name}_job")
     if job is None or job.over:
         st.rerun()
-    st.progress(job.fraction, text=literal(job.stage.capitalize()))
-    st.button("Cancel", key=f"cancel_{name}", on_click=job.cancel)
+    st.progress(job.fraction, text=literal(progress_words(job)))
+    st.button("Cancel", key=f"cancel_{name}", on_click=job.cancel, disabled=job.stopping)
+
+
+def progress_words(job: jobs.Job[Any]) -> str:
+    """What a job is at, or that it is about to stop."""
+    return "Stopping after the step that is on its way" if job.stopping else job.stage.capitalize()

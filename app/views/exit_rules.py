@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.chart import View, chart_builders
 from analysis.comparison import EQUAL_TERMS, LAST_BLOCK
 from analysis.exit_table import exit_table
-from app import calibration, fields, live_part, state
+from app import calibration, fields, live_part, state, text, watch
 from app.markdown import literal
 from app.panel import Plot, panel
 
@@ -21,6 +21,8 @@ def render() -> None:
         rule = fields.instance(chart_builders()["rule"], prefix="rule")
         calibration.button()
     calibration.outcome()
+    watch.settle(text.JOB)
+    watch.mention(text.JOB, "A sweep is on its way on the page Trade-off. What needs the model here waits for its turn.")
     panel(Plot("rule", rule))
     grid = st.grid(2, min_column_width=_NARROWEST, gap=("small", "medium"))
     with grid.cell():

@@ -14,11 +14,11 @@ from analysis.prompts import PromptError
 from analysis.study import KNOWN_ERRORS
 from analysis.sweep import Swept
 from analysis.sweep_table import CLOSE, summary
-from app import cache, fields, marked, state, text, watch
+from app import cache, calibration, fields, live_part, marked, state, text, watch
 from app import job as jobs
 from app.markdown import literal
 from app.panel import Plot, panel_of
-from app.table import table
+from app.table import by_title, table
 
 _EXIT_RULES = "views/exit_rules.py"
 _COSTS = {"mean_loops": "Mean loops", "flops": "Operations"}
@@ -32,6 +32,8 @@ def render() -> None:
         st.rerun()  # as buttons and notes were drawn for the state before
     _controls()
     watch.follow(text.JOB)
+    calibration.mention()
+    live_part.mention()
     recorded: text.Recorded | None = watch.result(text.JOB)
     shown, view = _on_screen(recorded)
     if shown is None or view is None:
@@ -94,10 +96,14 @@ def _start(chosen: text.Text, tokens: int) -> None:
     current, rules, kept = state.shown(), state.rules(), cache.shelf()
     if current is None or current.request is None:
         return
-    base = current.request
+    base, before = current.request, cast("text.Recorded | None", watch.result(text.JOB))
 
     def work(progress: jobs.Progress, cancel: jobs.Cancel) -> text.Recorded:
-        return text.record(chosen, base, rules, tokens=tokens, last=True, kept=kept, progress=progress, cancel=cancel)
+        try:
+            return text.record(chosen, base, rules, tokens=tokens, last=True, kept=kept, progress=progress, cancel=cancel)
+        except text.Interrupted as halt:
+            words = halt.words("sweep", button="Sweep")
+            raise jobs.Stopped(words, text.saying_more(halt.recorded, before)) from halt
 
     watch.begin(text.JOB, jobs.start("sweep", work))
 
@@ -112,7 +118,7 @@ def _on_screen(recorded: text.Recorded | None) -> tuple[state.Shown | None, View
         return current, None if view is None else replace(view, block=last, token=None, loop=None)
     st.caption(
         literal(
-            f"Swept: {recorded.text.name}, {len(recorded.run.trajectories)} windows, checkpoint {recorded.base.checkpoint}, "
+            f"Swept: {recorded.text.name}, {text.windows_words(recorded)}, checkpoint {recorded.base.checkpoint}, "
             f"loops {', '.join(map(str, recorded.base.loops))}."
         )
     )
@@ -145,7 +151,7 @@ def _point(swept: tuple[Swept, ...]) -> None:
                 "Point, from fewest loops", 0, count - 1, 0, 1, key=state.POINT, bind="query-params", width=220
             )
             point = one.points[int(number)]
-            applied = st.button(
+            applied = point.rule.causal and st.button(
                 "Apply to Exit rules",
                 icon=":material/logout:",
                 key="apply_point",
@@ -154,6 +160,8 @@ def _point(swept: tuple[Swept, ...]) -> None:
             )
         if applied:
             _applied(point.rule)
+        if not point.rule.causal:
+            st.caption("An oracle looks ahead, so that no model can stop by it: it has no threshold to apply.")
         table(POINT_HEADER, [point_rows(one, int(number))], alt="Settings and results of the chosen point")
         words = floor_words(point.rule, one.floor, one.ground.provenance.dtype)
         if words:
@@ -168,7 +176,7 @@ def _applied(rule: ExitRule) -> None:
 
 
 def _summary(swept: tuple[Swept, ...]) -> None:
-    header, *rows = summary(swept)
+    header, *rows = by_title(summary(swept))
     names = [name if header.index(name) == i else f"{name} of the gain" for i, name in enumerate(header)]
     st.header("Rules at equal loops", anchor=False)
     table(names, rows, alt="Each rule's distance to the oracle and gain over a fixed number of loops, smallest distance first")

@@ -1,6 +1,7 @@
 """The page under AppTest is on one's own machine: paths are open unless a test says otherwise."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,3 +44,26 @@ def toy_runs(monkeypatch: pytest.MonkeyPatch) -> "Iterator[list[study.Request]]"
     cache.shelf.clear()
     yield asked
     cache.shelf.clear()
+
+
+@pytest.fixture
+def gated_runs(toy_runs: "list[study.Request]", monkeypatch: pytest.MonkeyPatch) -> "Iterator[Callable[[int], None]]":
+    """Made-up runs of which only so many come before one hangs until it is cancelled; the fixture sets how many."""
+    from analysis import study
+
+    quick, allowed, told = study.run, [0], threading.Event()
+
+    def run(request: study.Request, *, cancel: Callable[[], bool] = lambda: False, **options: Any) -> study.Run:
+        while request != study.bundled_request() and len(toy_runs) >= allowed[0]:
+            if cancel():
+                raise study.Cancelled("The run was cancelled; nothing of it was kept.")
+            if told.wait(0.01):
+                raise study.Cancelled("The test is over.")
+        return quick(request, **options)
+
+    def allow(count: int) -> None:
+        allowed[0] = count
+
+    monkeypatch.setattr(study, "run", run)
+    yield allow
+    told.set()

@@ -1,7 +1,7 @@
 """The page under AppTest: opened, run, and read without a browser."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,11 @@ def errors(page: AppTest) -> str:
     return " ".join(error.value.replace("\\", "") for error in page.error)
 
 
+def infos(page: AppTest) -> str:
+    """All neutral notes on the page, as text."""
+    return " ".join(info.value.replace("\\", "") for info in page.info)
+
+
 def captions(page: AppTest) -> str:
     """All captions on the page, as text."""
     return " ".join(caption.value.replace("\\", "") for caption in page.caption)
@@ -105,6 +110,21 @@ def sent_again(page: AppTest, old: WidgetState) -> AppTest:
     states = page._tree.get_widget_states()  # pyright: ignore[reportPrivateUsage]
     states.widgets.append(old)
     return page._run(states)  # pyright: ignore[reportPrivateUsage]
+
+
+def stopped(page: AppTest, job: str, *, after: Callable[[], bool]) -> AppTest:
+    """Cancel a job that is followed under this name as soon as ``after`` says so, and wait for its end."""
+    wait_until(after)
+    page.run().button(key=f"cancel_{job}").click().run()
+    return settled(page, job)
+
+
+def wait_until(come: Callable[[], bool]) -> None:
+    """Wait for something that a thread of the page does."""
+    end = time.monotonic() + SECONDS
+    while not come():
+        assert time.monotonic() < end, "the page's work did not come so far"
+        time.sleep(0.02)
 
 
 def settled(page: AppTest, job: str) -> AppTest:

@@ -220,7 +220,15 @@ def test_a_job_ends_with_a_run_a_sentence_or_a_cancel() -> None:
     assert not stopped.over
     stopped.cancel()
     assert stopped.wait(10)
-    assert stopped.problem == "The run was cancelled."
+    assert (stopped.problem, stopped.notice) == ("", "The run was cancelled.")
+
+    def partly(progress: Any, cancel: Any) -> study.Run:
+        raise jobs.Stopped("Stopped after 1 of 2.", kept)
+
+    kept = toy_run(prompts=1)
+    half = job(partly)
+    assert half.wait(10)
+    assert (half.problem, half.notice, half.result) == ("", "Stopped after 1 of 2.", kept)
 
 
 def test_the_shelf_keeps_what_fits_and_the_newest_longest() -> None:
