@@ -13,7 +13,7 @@ from model.checkpoint import load
 from model.layers import Activation, Mlp, PackedGatedMlp
 from model.locate import locate
 from model.rope import Rope
-from tests.model.test_families import FAMILIES, NANO, OURO, RAVEN, TWO_SCALE, write
+from tests.model.variants import FAMILIES, NANO, OURO, RAVEN, TWO_SCALE, VARIANTS, write
 
 CPU = torch.device("cpu")
 
@@ -52,6 +52,18 @@ def test_what_two_heads_see_of_each_other_depends_on_their_distance_alone() -> N
         along = scores.diagonal(distance)
         torch.testing.assert_close(along, along[:1].expand_as(along))
     assert not torch.allclose(scores[0, 0], scores[0, 5])
+
+
+def test_scaled_positions_are_those_of_the_transformers_library() -> None:
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    configuration = pytest.importorskip("transformers").LlamaConfig
+    scaling = dict(VARIANTS["llama scaled positions"][1]["rope_scaling"])
+    config = configuration(hidden_size=64, num_attention_heads=4, rope_parameters=scaling | {"rope_theta": 10000.0})
+    inverse, _ = rope.ROPE_INIT_FUNCTIONS["llama3"](config, CPU)
+    angles = torch.outer(torch.arange(9.0), inverse)
+    ours = Rope(10000.0, scaling).rotary(9, 16, device=CPU)
+    torch.testing.assert_close(ours.cos, angles.cos(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(ours.sin, angles.sin(), atol=1e-6, rtol=0)
 
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

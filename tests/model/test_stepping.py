@@ -14,7 +14,7 @@ from model.keyvalues import KeyValues
 from model.layers import attend
 from model.locate import locate
 from model.native_network import NativeNetwork
-from tests.model.test_families import FAMILIES, VARIANTS
+from tests.model.variants import FAMILIES, VARIANTS
 from tests.model.zoo import NATIVE, Reference, named
 
 LOOPS = (5, 3, 4)
