@@ -107,6 +107,8 @@ def ranking_words(swept: Sequence[Swept]) -> str:
         return GAP_WORDS
     if any(one.ground.loops == 1 for one in swept):
         return "With one loop there is nothing to leave early, so no rule is ranked; give at least 2 loops."
+    if not any(one.ground.lens for one in swept):
+        return "No quality after an exit is known here, so no rule is ranked; sweep.csv has loops and operations."
     few = [one.prompts for one in swept if _too_few(one)]
     if few:
         return (

@@ -18,7 +18,7 @@ from analysis.frontier import envelope_area, oracle
 from analysis.rule_name import titled
 from analysis.sweep import GAP_WORDS, Swept, sweep
 from analysis.sweep_table import ranking_words, summary
-from model.capture.trajectory import Run
+from model.capture.trajectory import BlockTrace, Run
 from model.card import Flops
 from tests.toys import toy_run, toy_trajectory
 
@@ -175,10 +175,19 @@ def test_five_prompts_rank_the_smallest_gap_first() -> None:
     assert ranking_words(found) == GAP_WORDS
 
 
-def test_without_a_next_token_the_reason_is_another() -> None:
-    found = sweep([exit_rules()["step_norm"]()], toy_run(prompts=1).trajectories, 0)
-    assert summary(found)[1][1:3] == ("", "")
-    assert "No cross-entropy" in ranking_words(found)
+def test_other_reasons_for_no_ranking_are_named_as_they_are() -> None:
+    run, rules = toy_run(prompts=1), [exit_rules()["step_norm"]()]
+    inner = sweep(rules, run.trajectories, 0)
+    assert summary(inner)[1][1:3] == ("", "")
+    assert "No quality after an exit" in ranking_words(inner)
+    assert "With one loop" in ranking_words(sweep(rules, toy_run(loops=1).trajectories, LAST))
+    masked = tuple(replace(t, blocks=(*t.blocks[:LAST], unscored(t.blocks[LAST]))) for t in run.trajectories)
+    assert "No cross-entropy of a next token" in ranking_words(sweep(rules, masked, LAST))
+
+
+def unscored(trace: BlockTrace) -> BlockTrace:
+    """As a masked model gives it: readouts, and none of the next token."""
+    return replace(trace, readouts={key: array for key, array in trace.readouts.items() if key[1] != "log_probability_next"})
 
 
 def test_the_interval_covers_as_often_as_it_says() -> None:
