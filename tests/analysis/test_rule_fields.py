@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.candidates import exit_loops, score_quantiles, with_threshold
@@ -72,6 +72,7 @@ def test_thresholds_of_older_links_are_still_taken(name: str, threshold: float) 
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 1000), points=st.integers(2, 9), ends=st.booleans())
 def test_every_candidate_is_a_threshold_that_the_rule_takes_and_a_link_keeps(
     name: str, seed: int, points: int, ends: bool
