@@ -60,8 +60,9 @@ def written_words(found: Written) -> str:
     both = min(len(found.ours), len(found.full))
     at = found.differ
     if at is None:
-        alike = f"The text at full depth is the same in its first {counted(both, 'token')}." if both else ""
-        return joined(f"With exits: {_text(found.ours)}.", alike)
+        whole = len(found.ours) == len(found.full)
+        alike = "The text at full depth is the same" + ("." if whole else f" in its first {counted(both, 'token')}.")
+        return joined(f"With exits: {_text(found.ours)}.", alike if both else "")
     one, other = found.ours[at - found.start], found.full[at - found.start]
     return (
         f"With exits: {_text(found.ours)}. At full depth: {_text(found.full)}. They part at token {at}: “{one}” with exits, "
@@ -71,4 +72,4 @@ def written_words(found: Written) -> str:
 
 def _text(labels: tuple[str, ...]) -> str:
     """Labels as running text, with plain spaces for the visible ones."""
-    return f"“{''.join(labels).replace('·', ' ')}”"
+    return f"“{''.join(labels).replace('·', ' ').strip()}”"

@@ -10,6 +10,7 @@ from analysis import study
 from analysis.exit_rule import ExitRule
 from analysis.live import Comparison, compare, live, post_hoc_request
 from analysis.live_table import LIVE_HEADER, live_rows, live_words
+from analysis.rule_name import condition
 from analysis.written import Written, written, written_columns, written_words
 from app import job as jobs
 from app import state, watch
@@ -18,7 +19,7 @@ from app.table import table
 
 _JOB: Final = "live"
 _TOKENS: Final = "live.tokens"
-_ROW, _TALLEST = 36, 300
+_ROW, _TALLEST = 36, 450
 """Pixels of a row of the table of written tokens, and of the whole of it."""
 
 
@@ -153,7 +154,7 @@ def _outcome(lived: Lived, new_tokens: int) -> None:
     done = f"{found.tokens} tokens"
     if found.tokens < lived.tokens:
         done += f" of {lived.tokens}, as it was stopped; Run live starts again from the first one"
-    words = f"{rule.title} {rule.stops} {rule.threshold:.4g}, patience {rule.patience}{lens}: {done}."
+    words = f"{condition(rule)}, patience {rule.patience}{lens}: {done}."
     st.caption(literal(words))
     prompt = state.selection()[0]
     now = None if current is None else Asked(rule, f"{current.identity} {prompt}", new_tokens)

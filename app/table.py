@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.exit_rule import exit_rules
+from analysis.rule_name import titled
 from app.markdown import literal
 
 
@@ -15,6 +16,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, alt: str) -> 
 
 
 def by_title(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Rows of which the first cell may be the name of an exit rule, with its title there."""
-    kinds = exit_rules()
-    return tuple((kinds[row[0]].title if row[0] in kinds else row[0], *row[1:]) for row in rows)
+    """Rows of which the first cell may name an exit rule as options do, with its title alone, as all of the page has it."""
+    titles = {titled(kind()): kind.title for kind in exit_rules().values()}
+    return tuple((titles.get(row[0], row[0]), *row[1:]) for row in rows)

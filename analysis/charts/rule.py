@@ -13,6 +13,7 @@ from analysis.exit_marks import RuleExits, exit_words, rule_exits, rule_words
 from analysis.exit_rule import NEVER, ExitRule
 from analysis.floor import floor_words, threshold_floor
 from analysis.keys import first_step_rings, loop_axis, loop_numbers, loop_rules, token_keys
+from analysis.rule_name import sign
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class RuleChart:
                 *_events(view, token, found),
                 *loop_rules(view, loops, across="vertical"),
             ),
-            title=f"stops {rule.stops} {rule.threshold:.4g}{unit}\n{exit_words(found, token)}",
+            title=f"stops {sign(rule)} {rule.threshold:.4g}{unit}\n{exit_words(found, token)}",
         )
 
 

@@ -11,6 +11,7 @@ from analysis.exit_rule import ExitRule
 from analysis.floor import floor_words
 from analysis.points import POINT_HEADER, point_rows
 from analysis.prompts import PromptError
+from analysis.rule_name import sign
 from analysis.study import KNOWN_ERRORS
 from analysis.sweep import Swept
 from analysis.sweep_table import CLOSE, summary
@@ -171,7 +172,7 @@ def _point(swept: tuple[Swept, ...]) -> None:
 def _applied(rule: ExitRule) -> None:
     """Say that it is done, with the way to the page; the sidebar's slider stands there already."""
     with st.container(horizontal=True, vertical_alignment="center", key="applied_point"):
-        st.success(literal(f"{rule.title} now stops {rule.stops} {rule.threshold:.4g}."), icon=":material/check:")
+        st.success(literal(f"{rule.title} now stops {sign(rule)} {rule.threshold:.4g}."), icon=":material/check:")
         st.page_link(_EXIT_RULES, label="Open Exit rules", icon=":material/logout:")
 
 

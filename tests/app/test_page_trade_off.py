@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis import study
-from analysis.exit_rule import default_rules
+from analysis.exit_rule import default_rules, exit_rules
 from analysis.thresholds import applied
 from app import state
 from app.components.viewer import Click
@@ -167,3 +167,27 @@ def test_without_a_rule_or_a_model_the_page_says_what_to_do(tmp_path: Path) -> N
     assert not page.exception
     assert page.button(key="sweep").disabled
     assert "make a run in this session" in page.info[0].value
+
+
+def test_an_oracle_shows_its_settings_and_has_nothing_to_apply() -> None:
+    page = on_page()
+    pages.mark_rules(page, ["acceleration", *(name for name, kind in exit_rules().items() if not kind.causal)])
+    for name, kind in exit_rules().items():
+        if kind.causal:
+            continue
+        with patch("streamlit.session_state", page.session_state):
+            state.select(Click(None, None, "h[4]", None, name, 0))
+        page.run()
+        assert not page.exception
+        assert page.selectbox(key="point.rule").value == name
+        assert any("threshold" in one for one in pages.tables(page))
+        assert not [button for button in page.button if button.key == "apply_point"]
+        assert "no threshold to apply" in pages.captions(page)
+    page.selectbox(key="point.rule").set_value("acceleration").run()
+    assert page.button(key="apply_point")
+    assert "no threshold to apply" not in pages.captions(page)
+
+
+def test_the_summary_names_rules_by_their_titles() -> None:
+    table = next(one for one in pages.tables(on_page()) if "gain over fixed k" in one)
+    assert set(table["rule"]) == {kind.title for kind in default_rules().values()}
