@@ -9,7 +9,7 @@ from analysis import study
 from analysis.exit_rule import ExitRule
 from analysis.needs import lenses_of, quantities_of
 from analysis.prompts import decoded
-from analysis.texts import BundledText, bundled_text, window_length
+from analysis.texts import BundledText, bundled_text, check_words, window_length
 from app import cache, link, state, windows
 
 Source = Literal["report", "calibrate", "upload"]
@@ -83,7 +83,9 @@ def bundled(name: BundledText) -> Text:
 
 def keep_upload(name: str, data: bytes) -> None:
     """Remember an uploaded text for this session, and name it in the link. Raises PromptError; the one before stays."""
-    text = _text(name, decoded(name, data))
+    words = decoded(name, data)
+    check_words(words, name)
+    text = _text(name, words)
     state.put("_text", text)
     link.keep(_QUERY_FILE, f"{name} ({text.digest[:12]})")
 

@@ -61,26 +61,29 @@ def _controls() -> None:
             "Tokens", text.FEWEST, None, text.TOKENS, 128, key="text.tokens", bind="query-params", width=150,
             help="They are run in windows, every window with all loops. Windows that ran before are not run again.",
         )  # fmt: skip
-        chosen = _uploaded() if source == "upload" else text.bundled(source)
-        refused = _refused(chosen)
+        chosen, problem = _uploaded() if source == "upload" else (text.bundled(source), "")
+        refused = problem or _refused(chosen)
         pressed = st.button(
             "Sweep", type="primary", icon=":material/play_arrow:", key="sweep", disabled=bool(refused) or watch.busy(text.JOB)
         )
-    if refused:
+    if problem:
+        st.error(literal(problem))
+    elif refused:
         st.info(literal(refused), icon=":material/info:")
     elif pressed and chosen is not None:
         _start(chosen, int(tokens))
         st.rerun()
 
 
-def _uploaded() -> text.Text | None:
+def _uploaded() -> tuple[text.Text | None, str]:
+    """The text that was uploaded, and why a file that was given is none."""
     given = st.file_uploader("Text file", type=["txt"], max_upload_size=4, key="text_upload", width=330)
     if given is not None:
         try:
             text.keep_upload(given.name, given.getvalue())
         except PromptError as error:
-            st.error(literal(str(error)))
-    return text.uploaded()
+            return None, str(error)
+    return text.uploaded(), ""
 
 
 def _refused(chosen: text.Text | None) -> str:

@@ -72,11 +72,17 @@ def test_an_own_text_is_uploaded_and_named_in_the_link(toy_runs: list[study.Requ
     assert not page.button(key="sweep").disabled
 
 
-def test_a_file_that_is_no_text_is_refused_in_a_sentence() -> None:
+@pytest.mark.parametrize(
+    ("data", "said"), [(b"\x00\x01", "no text"), (b"\xff\xfe", "not UTF-8"), (b"", "holds nothing"), (b" \n", "white space")]
+)
+def test_a_file_that_is_no_text_is_refused_in_one_sentence(data: bytes, said: str) -> None:
     page = on_page(text="Upload")
-    page.file_uploader(key="text_upload").upload("mine.txt", b"\x00\x01").run()
+    page.file_uploader(key="text_upload").upload("good.txt", b"The queen went to the wood.").run()
+    assert not page.button(key="sweep").disabled
+    page.file_uploader(key="text_upload").upload("mine.txt", data).run()
     assert not page.exception
-    assert "no text" in pages.errors(page)
+    assert said in pages.errors(page)
+    assert not page.info
     assert page.button(key="sweep").disabled
 
 
