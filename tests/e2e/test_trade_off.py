@@ -48,3 +48,21 @@ def test_a_point_of_a_swept_text_becomes_the_threshold_of_its_rule(page: Page, s
     page.get_by_role("link", name="Trade-off").first.click()
     page.wait_for_selector(".st-key-panel_pareto [data-drawn]")
     assert "Swept: report.txt, 8 windows" in page.inner_text("[data-testid=stMain]")
+
+
+def test_a_calibration_is_seen_where_it_runs_and_elsewhere_and_its_cancel_is_no_error(page: Page, server: str) -> None:
+    screen.open_page(page, f"{server}/exit_rules?goal.tokens=4096&loops=24")
+    page.locator(".st-key-calibrate button").first.click()
+    page.locator(".st-key-calibrate_now button").click()
+    page.wait_for_selector(".st-key-cancel_calibration button")
+    page.locator(".st-key-calibrate_now button").wait_for(state="hidden")  # else it would lie over the progress
+    page.get_by_role("link", name="Trade-off").first.click()
+    page.wait_for_selector("text=A calibration is on its way")
+    page.locator(".st-key-cancel_calibration button").click()
+    page.wait_for_selector("text=A calibration is on its way", state="hidden")
+    page.get_by_role("link", name="Exit rules").first.click()
+    page.wait_for_selector("text=The calibration was stopped")
+    screen.settle(page)
+    kinds = page.locator("[data-testid=stMain] [data-testid=stAlert]").all_inner_texts()
+    assert [text for text in kinds if "No threshold was changed" in text]
+    assert not page.locator("[data-testid=stAlertContentError]").count()
