@@ -12,7 +12,7 @@ BYTES_PER_WEIGHT = {"float32": 4, "bfloat16": 2, "float16": 2}
 _MIB = 2**20
 _NUMBERS = 4 * 8  # state norm, step norm, cosine, acceleration, in float64
 _READOUTS = 4 * 4 + 10 * 12  # four float32 and ten (id, probability) pairs
-_DECODING = 600 * _MIB  # the vocabulary chunks of one batch of tokens, at most
+_DECODING = 200 * _MIB  # stretches of the head and of the vocabulary for one batch of tokens, at most
 
 
 class MemoryLimit(ValueError):

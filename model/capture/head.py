@@ -47,16 +47,15 @@ class Head:
 
     def change(
         self,
-        difference: Float[Tensor, "rows tokens width"],
+        raw: Float[Tensor, "rows tokens vocabulary"],
         before: Float[Tensor, "#rows tokens vocabulary"],
         after: Float[Tensor, "#rows tokens vocabulary"],
     ) -> Float[Tensor, "rows tokens vocabulary"]:
-        """Change of the logits (from ``before`` to ``after``) for a change of the features, in the dtype of the logits.
+        """Change of the logits from ``before`` to ``after``, in their dtype, for a change ``raw`` before the cap.
 
-        Taken from the difference itself, so that small changes survive: the bias cancels, and under a cap
+        That is (change of the features) @ weight.T; the bias cancels. Small changes survive, also under a cap:
         tanh b - tanh a = tanh(b - a) (1 - tanh a tanh b).
         """
-        raw = (difference @ self.weight.to(difference.dtype).T).to(before.dtype)
         if self.softcap is None:
-            return raw
-        return self.capped(raw) * (1 - (before / self.softcap) * (after / self.softcap))
+            return raw.to(before.dtype)
+        return self.capped(raw.to(before.dtype)) * (1 - (before / self.softcap) * (after / self.softcap))

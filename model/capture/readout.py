@@ -1,20 +1,24 @@
 """Decode iterates into readouts: the vocabulary is walked in chunks, no loops x tokens x vocabulary array is made."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from .head import Head
 from .registry import collect
 
-VOCABULARY_CHUNK = 4096
-_CELLS = 4_000_000  # loops x tokens x vocabulary entries held at once, in float64 about 32 MB an array
+_SHORTEST = 2048  # entries of the vocabulary that a stretch has at least, or all
+_CELLS = 524_288  # loops x tokens x entries held at once: in float32 two megabytes an array, which caches hold
+_WEIGHTS = 16_000_000  # numbers of the head held at once in float32, 64 MB
+_ANCHORS_APART = 8
+_SURE = 1.1  # sum of exponentials below which the largest stands almost alone
 _NEVER_SAID = -1e4  # stands for minus infinity: its probability is 0 and differences with it are finite
 
 
@@ -26,7 +30,7 @@ class Batch:
         features: what the head reads, loops 1..K, float32. head: the output head, in any dtype; None where the
             features are logits already.
         targets: id of the true next token; -1 where there is none.
-        exact: dtype of the reductions, float64 where the device has it.
+        exact: dtype of what is kept of each stretch, float64 where the device has it.
     """
 
     features: Float[Tensor, "loops tokens width"]
@@ -39,6 +43,11 @@ class Batch:
         """Number of entries."""
         return self.features.shape[-1] if self.head is None else self.head.vocabulary
 
+    @property
+    def work(self) -> torch.dtype:
+        """Dtype of what is computed of every entry; a soft cap takes more digits where it saturates."""
+        return self.exact if self.head is not None and self.head.softcap is not None else self.features.dtype
+
     @cached_property
     def to_next(self) -> Float[Tensor, "steps tokens width"]:
         """Change of the features from each loop to the next, taken before the head so that small ones survive."""
@@ -49,68 +58,149 @@ class Batch:
         """Change of the features from each loop to the last."""
         return self.features[-1:] - self.features
 
+    @cached_property
+    def anchors(self) -> tuple[int, ...]:
+        """Rows whose logits are a product of their own, the last one first; the others differ from them by changes.
+
+        So the changes, which must be products of their own too, cost no second product. A row is a few changes away
+        from its anchor, and adding them up rounds no more than a product does. Where something is not finite, every row
+        stands for itself.
+        """
+        return tuple(range(len(self.features) - 1, -1, -(_ANCHORS_APART if bool(self.finite.all()) else 1)))
+
+    @cached_property
+    def walked(self) -> Float[Tensor, "rows tokens width"]:
+        """What every stretch of the head is multiplied with: features of the anchors, then changes to the next loop."""
+        return torch.cat([self.features[list(self.anchors)], self.to_next])
+
+    @cached_property
+    def finite(self) -> Bool[Tensor, "loops tokens"]:
+        """Where the features are numbers."""
+        return self.features.isfinite().all(dim=-1)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Softmax over a stretch of the vocabulary: probabilities within it are weights / mass.
+
+    Attributes:
+        below: logits less the largest one of the stretch. weights: their exponentials.
+        mass: sum of the weights. log_z: log of the sum of the exponentials of the logits.
+    """
+
+    below: Float[Tensor, "rows tokens entries"]
+    weights: Float[Tensor, "rows tokens entries"]
+    mass: Float[Tensor, "rows tokens"]
+    log_z: Float[Tensor, "rows tokens"]
+
+    def __getitem__(self, rows: slice) -> "Softmax":
+        """The same of some loops."""
+        return Softmax(self.below[rows], self.weights[rows], self.mass[rows], self.log_z[rows])
+
+    def mean(self, values: Float[Tensor, "rows tokens entries"]) -> Float[Tensor, "rows tokens"]:
+        """Mean of the values under the probabilities within this stretch."""
+        return (values * self.weights).sum(dim=-1).to(self.mass.dtype) / self.mass
+
 
 class Chunk:
-    """A stretch of the vocabulary: log-probabilities of every loop and token, and the logit changes on demand."""
+    """A stretch of the vocabulary: logits of every loop and token, and on demand their softmax and changes."""
 
     def __init__(self, batch: Batch, start: int, stop: int) -> None:
         self._batch = batch
         self._head = None if batch.head is None else batch.head.part(start, stop)
         self.start, self.stop = start, stop
-        self.logits: Tensor = self._given() if self._head is None else self._made(self._head)
-        self.log_p: Tensor = self.logits
-
-    def _given(self) -> Tensor:
-        return self._batch.features[..., self.start : self.stop].to(self._batch.exact)
-
-    def _made(self, head: Head) -> Tensor:
-        return head.capped(head.linear(self._batch.features).to(self._batch.exact))
-
-    def normalise(self, log_z: Float[Tensor, "loops tokens"]) -> None:
-        """Turn logits into log-probabilities, given the log of the sum over the whole vocabulary."""
-        self.log_p = self.logits - log_z[..., None]
 
     @cached_property
-    def p(self) -> Float[Tensor, "loops tokens entries"]:
-        """Probabilities."""
-        return self.log_p.exp()
+    def logits(self) -> Float[Tensor, "loops tokens entries"]:
+        """The logits."""
+        batch, head = self._batch, self._head
+        if head is None:
+            return batch.features[..., self.start : self.stop].to(batch.work)
+        anchors, changes = self._products
+        raw = anchors.new_empty(len(batch.features), *anchors.shape[1:])
+        at = dict(zip(batch.anchors, anchors, strict=True))
+        for row in reversed(range(len(raw))):
+            if row in at:
+                raw[row] = at[row] if head.bias is None else at[row] + head.bias
+            else:
+                torch.sub(raw[row + 1], changes[row], out=raw[row])
+        return head.capped(raw.to(batch.work))
+
+    @cached_property
+    def _products(self) -> Sequence[Float[Tensor, "rows tokens entries"]]:
+        """Products of the head with the features of the anchors, and with the changes to the next loop."""
+        made, anchors = _product(self._batch.walked, self._head), len(self._batch.anchors)
+        return made[:anchors], made[anchors:]
+
+    @cached_property
+    def softmax(self) -> Softmax:
+        """The softmax within this stretch."""
+        peak = self.logits.amax(dim=-1)
+        below = self.logits - peak[..., None]
+        weights = below.exp()
+        mass = weights.sum(dim=-1).to(self._batch.exact)
+        sure = mass < _SURE  # the largest one would round off the others
+        if bool(sure.any()):
+            mass[sure] = weights[sure].sum(dim=-1, dtype=self._batch.exact)
+        return Softmax(below, weights, mass, peak + mass.log())
 
     @cached_property
     def to_next(self) -> Float[Tensor, "steps tokens entries"]:
         """Change of the logits from each loop to the next."""
         before, after = self.logits[:-1], self.logits[1:]
-        return after - before if self._head is None else self._head.change(self._batch.to_next, before, after)
+        return after - before if self._head is None else self._head.change(self._products[1], before, after)
 
     @cached_property
     def to_last(self) -> Float[Tensor, "loops tokens entries"]:
         """Change of the logits from each loop to the last."""
         before, last = self.logits, self.logits[-1:]
-        return last - before if self._head is None else self._head.change(self._batch.to_last, before, last)
+        if self._head is None:
+            return last - before
+        return self._head.change(_product(self._batch.to_last, self._head), before, last)
+
+
+def _product(rows: Float[Tensor, "rows tokens width"], head: Head | None) -> Float[Tensor, "rows tokens entries"]:
+    assert head is not None, "logits that are given have no features"
+    return rows @ head.weight.T
+
+
+class Walked:
+    """What a walk over the whole vocabulary leaves: how its stretches add up.
+
+    Attributes:
+        log_z: log of the sum of the exponentials of all logits. shares: how much of p lies in each stretch.
+    """
+
+    def __init__(self, log_zs: Sequence[Float[Tensor, "loops tokens"]]) -> None:
+        stacked = torch.stack(list(log_zs))
+        self.log_z: Tensor = torch.logsumexp(stacked, dim=0) if len(log_zs) > 1 else log_zs[0]
+        self.shares: Tensor = (stacked - self.log_z).exp()
 
 
 @runtime_checkable
 class Readout(Protocol):
-    """One decoded quantity, one file in readouts/: made per batch, fed every chunk ``turns`` times, then asked.
+    """One decoded quantity, one file in readouts/: made per batch, fed every stretch of the vocabulary, then asked.
 
     Attributes:
         name: the quantity. title, unit: words for a person. first_loop: first loop at which it is defined.
-        turns: how often it walks the vocabulary. always: whether every run has it; else it must be asked for.
+        again: whether it reads every stretch a second time, knowing how all add up.
+        always: whether every run has it; else it must be asked for.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     unit: ClassVar[str]
     first_loop: ClassVar[int]
-    turns: ClassVar[int]
+    again: ClassVar[bool]
     always: ClassVar[bool]
 
     def __init__(self, batch: Batch) -> None: ...
 
-    def take(self, chunk: Chunk, turn: int) -> None:
-        """Add one stretch of the vocabulary; ``turn`` counts from 0."""
+    def take(self, chunk: Chunk, walked: Walked | None) -> None:
+        """Add one stretch of the vocabulary; ``walked`` is None the first time."""
         ...
 
-    def result(self) -> dict[str, Shaped[Tensor, "loops tokens *n"]]:
+    def result(self, walked: Walked) -> dict[str, Shaped[Tensor, "loops tokens *n"]]:
         """Arrays by quantity, row r is loop r + 1; NaN where undefined."""
         ...
 
@@ -143,7 +233,8 @@ def decode(
     loops, tokens, _ = features.shape
     exact = torch.float32 if features.device.type == "mps" else torch.float64
     whole = head if isinstance(head, Head) else Head(head)
-    at_once = max(1, _CELLS // (loops * min(whole.vocabulary, VOCABULARY_CHUNK)))
+    most = max(1, _CELLS // (loops * min(whole.vocabulary, _SHORTEST)))
+    at_once = max(1, math.ceil(tokens / max(1, math.ceil(tokens / most))))
     parts: list[dict[str, Tensor]] = []
     for start in range(0, tokens, at_once):
         between()
@@ -185,21 +276,21 @@ def _to_numpy(values: Tensor) -> np.ndarray:
 
 
 def _decode_batch(batch: Batch, quantities: Sequence[ReadoutClass]) -> dict[str, Tensor]:
-    # A vocabulary of one chunk is multiplied once, a larger one anew in every turn: memory before time.
-    walk = list(_chunks(batch)) if batch.vocabulary <= VOCABULARY_CHUNK else None
-    log_z = _log_normaliser(walk or _chunks(batch))
     running = [kind(batch) for kind in quantities]
-    for turn in range(max(readout.turns for readout in running)):
-        for chunk in walk or _chunks(batch):
-            chunk.normalise(log_z)
-            for readout in running:
-                if turn < readout.turns:
-                    readout.take(chunk, turn)
+    log_zs: list[Tensor] = []
+    for chunk in _chunks(batch):
+        log_zs.append(chunk.softmax.log_z)
+        for readout in running:
+            readout.take(chunk, None)
+    walked = Walked(log_zs)
+    again = [readout for readout in running if readout.again]
+    for chunk in _chunks(batch) if again else ():
+        for readout in again:
+            readout.take(chunk, walked)
     results: dict[str, Tensor] = {}
     for readout in running:
-        results |= readout.result()
-    finite = batch.features.isfinite().all(dim=-1)
-    return {name: _blank(values, finite) for name, values in results.items()}
+        results |= readout.result(walked)
+    return {name: _blank(values, batch.finite) for name, values in results.items()}
 
 
 def _blank(values: Tensor, finite: Tensor) -> Tensor:
@@ -208,76 +299,7 @@ def _blank(values: Tensor, finite: Tensor) -> Tensor:
 
 
 def _chunks(batch: Batch) -> Iterator[Chunk]:
-    entries = batch.vocabulary
-    for start in range(0, entries, VOCABULARY_CHUNK):
-        yield Chunk(batch, start, min(entries, start + VOCABULARY_CHUNK))
-
-
-def _log_normaliser(chunks: Iterable[Chunk]) -> Float[Tensor, "loops tokens"]:
-    parts = [torch.logsumexp(chunk.logits, dim=-1) for chunk in chunks]
-    return torch.logsumexp(torch.stack(parts), dim=0)
-
-
-class RunningKL:
-    """KL(p || q) in nats where the logits of q are those of p plus d: log(1 + E_p[expm1(x) - x]), x = d - E_p[d].
-
-    Exact for tiny divergences, where subtracting log-probabilities leaves rounding only; never negative. The vocabulary
-    is walked once: each stretch is centred by its own mean, and its sum of expm1(x) - x moved to the common mean
-    when it is added. With S the sum of p and sum p x = 0, a move of the centre by t turns the sum A into
-    e^t A + S (expm1(t) - t), two terms that are never negative.
-    """
-
-    def __init__(self) -> None:
-        self._weight: Tensor | None = None
-        self._mean: Tensor | None = None
-        self._excess: Tensor | None = None
-
-    def take(self, p: Float[Tensor, "rows tokens entries"], d: Float[Tensor, "rows tokens entries"]) -> None:
-        """Add a stretch of the vocabulary: probabilities under p, and logit changes from p to q."""
-        weight = p.sum(dim=-1)
-        mean = torch.where(weight > 0, (p * d).sum(dim=-1) / weight, 0.0)
-        excess = (p * _expm1_excess(d - mean[..., None])).sum(dim=-1)
-        if self._weight is None or self._mean is None or self._excess is None:
-            self._weight, self._mean, self._excess = weight, mean, excess
-            return
-        whole = self._weight + weight
-        common = torch.where(whole > 0, (self._weight * self._mean + weight * mean) / whole, 0.0)
-        self._excess = _moved(self._excess, self._weight, self._mean - common) + _moved(excess, weight, mean - common)
-        self._weight, self._mean = whole, common
-
-    def value(self) -> Float[Tensor, "rows tokens"]:
-        """The divergence."""
-        assert self._weight is not None, "nothing was taken"
-        assert self._excess is not None, "nothing was taken"
-        return torch.log1p(self._excess / self._weight)
-
-
-class StepwiseKL:
-    """What the two divergences between successive readouts share: undefined at k = 1, and nothing to add for one loop."""
-
-    name: ClassVar[str]
-
-    def __init__(self, batch: Batch) -> None:
-        self._kl = RunningKL()
-        self._undefined = torch.full_like(batch.features[:1, :, 0], torch.nan, dtype=batch.exact)
-        self._steps = len(batch.features) - 1
-
-    def add(self, p: Float[Tensor, "steps tokens entries"], d: Float[Tensor, "steps tokens entries"]) -> None:
-        """Add a stretch: probabilities, and what the logits change by to those of the other distribution."""
-        if self._steps:
-            self._kl.take(p, d)
-
-    def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
-        """Under the quantity's name."""
-        return {self.name: torch.cat([self._undefined, self._kl.value()]) if self._steps else self._undefined}
-
-
-def _moved(excess: Tensor, weight: Tensor, by: Tensor) -> Tensor:
-    """The sum of p (expm1(x) - x) over entries of total ``weight`` after all x have grown ``by`` as much."""
-    return torch.where(weight > 0, excess * by.exp() + weight * _expm1_excess(by), 0.0)
-
-
-def _expm1_excess(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """expm1(x) - x >= 0, by its series where the subtraction would cancel."""
-    series = x * x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x / 720))))
-    return torch.where(x.abs() < 0.03, series, torch.expm1(x) - x)
+    loops, tokens, width = batch.features.shape
+    entries, step = batch.vocabulary, max(_SHORTEST, min(_CELLS // max(1, loops * tokens), _WEIGHTS // width))
+    for start in range(0, entries, step):
+        yield Chunk(batch, start, min(entries, start + step))

@@ -45,7 +45,8 @@ def test_kl_of_all_iterates_over_one_matrix_product_and_over_iterate_by_iterate(
     over_product = statistics.median(a / b for a, b, _ in rounds)
     gain = statistics.median(c / a for a, _, c in rounds)
     say(f"KL of {LOOPS} iterates, {tokens} tokens: x{over_product:.2f} of one product, x{gain:.2f} faster than one by one")
-    assert gain > 1
+    assert over_product < 2.5
+    assert gain > 1.5
 
 
 def test_memory_of_the_kl_does_not_grow_with_the_vocabulary() -> None:

@@ -106,6 +106,58 @@ def test_batches_of_tokens_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(parts[name], whole[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("vocabulary", [300, 9001])
+def test_many_loops_keep_five_digits_of_tiny_and_of_large_changes(vocabulary: int) -> None:
+    """Most logits are sums of changes that start at an anchor: over 40 loops, settling or in a cycle, nothing adds up."""
+    torch.manual_seed(1)
+    base, kick = torch.randn(3, 32), torch.randn(3, 32)
+    settling = torch.stack([base + kick * 0.6**k for k in range(40)])
+    cycle = torch.stack([base + (-1.0) ** k * kick + 1e-3 * torch.randn(3, 32) for k in range(40)])
+    head, kinds = torch.randn(vocabulary, 32) / 4, list(readouts().values())
+    for features in (settling, cycle):
+        found = decode(features, head, torch.tensor([1, 2, 3]), quantities=kinds)
+        wanted = exact_kl(features, head, slice(0, -1), slice(1, None))
+        np.testing.assert_allclose(found["kl_previous"][1:], wanted, rtol=2e-5)
+        log_p = (features.double() @ head.double().T).log_softmax(-1)
+        np.testing.assert_allclose(found["entropy"], -(log_p.exp() * log_p).sum(-1).numpy(), rtol=1e-5)
+        np.testing.assert_allclose(found["log_probability_next"], log_p[:, [0, 1, 2], [1, 2, 3]].numpy(), rtol=1e-5)
+
+
+def test_what_is_not_finite_at_one_loop_leaves_the_others_alone() -> None:
+    features, head, targets = case(vocabulary=300)
+    features[5, 1] = torch.nan
+    features[8, 3, 4] = -torch.inf
+    kinds = list(readouts().values())
+    found = decode(features, head, targets, quantities=kinds)
+    clean = case(vocabulary=300)[0]
+    wanted = decode(clean, head, targets, quantities=kinds)
+    bad = np.zeros((12, 5), dtype=bool)
+    bad[5, 1] = bad[8, 3] = True
+    for name in ("entropy", "log_probability_next", "top10_probability", "kl_uniform"):
+        np.testing.assert_allclose(found[name][~bad], wanted[name][~bad], rtol=1e-5)
+        assert np.isnan(found[name][bad]).all()
+
+
+def test_a_prediction_that_is_almost_certain_keeps_its_digits() -> None:
+    head = torch.eye(300)
+    features = torch.zeros(2, 1, 300)
+    features[:, 0, 7] = torch.tensor([18.0, 25.0])
+    found = decode(features, head, torch.tensor([7]), quantities=list(readouts().values()))
+    for row, logit in enumerate((18.0, 25.0)):
+        rest = 299 * np.exp(-logit)
+        entropy = np.log1p(rest) + rest / (1 + rest) * logit
+        assert found["entropy"][row, 0] == pytest.approx(entropy, rel=1e-6)
+        assert found["log_probability_next"][row, 0] == pytest.approx(-np.log1p(rest), rel=1e-6)
+
+
+def test_changes_beyond_float32_exponentials_are_exact() -> None:
+    """An entry that was all but impossible becomes the likeliest: float32 has neither its probability nor its growth."""
+    head, features = torch.eye(3), torch.tensor([[[120.0, 0.0, 1.0]], [[0.0, 120.0, 1.0]]])
+    found = decode(features, head, torch.tensor([0]), quantities=list(readouts().values()))
+    assert found["kl_previous"][1, 0] == pytest.approx(120.0, rel=1e-6)
+    assert found["kl_reverse"][1, 0] == pytest.approx(120.0, rel=1e-6)
+
+
 def test_registry_contract() -> None:
     found = readouts()
     always = {name for name, kind in found.items() if kind.always}

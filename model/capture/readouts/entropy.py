@@ -2,11 +2,11 @@
 
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..readout import Batch, Chunk
+from ..divergence import RunningEntropy
+from ..readout import Batch, Chunk, Walked
 
 
 class Entropy:
@@ -16,16 +16,16 @@ class Entropy:
     title: ClassVar[str] = "entropy of the readout"
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 1
-    turns: ClassVar[int] = 1
+    again: ClassVar[bool] = False
     always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
-        self._sum = torch.zeros(batch.features.shape[:2], dtype=batch.exact, device=batch.features.device)
+        self._entropy = RunningEntropy()
 
-    def take(self, chunk: Chunk, turn: int) -> None:
-        """Add one stretch; entries of probability zero add nothing."""
-        self._sum -= torch.where(chunk.p > 0, chunk.p * chunk.log_p, 0.0).sum(dim=-1)
+    def take(self, chunk: Chunk, walked: Walked | None) -> None:
+        """Add one stretch."""
+        self._entropy.take(chunk.softmax)
 
-    def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
+    def result(self, walked: Walked) -> dict[str, Float[Tensor, "loops tokens"]]:
         """Under ``entropy``."""
-        return {self.name: self._sum}
+        return {self.name: self._entropy.value(walked.shares)}

@@ -5,7 +5,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from ..readout import Batch, Chunk, RunningKL
+from ..divergence import RunningKL
+from ..readout import Batch, Chunk, Walked
 
 
 class KLLast:
@@ -15,16 +16,16 @@ class KLLast:
     title: ClassVar[str] = "KL(pₖ ‖ p_K)"
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 1
-    turns: ClassVar[int] = 1
+    again: ClassVar[bool] = False
     always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
         self._kl = RunningKL()
 
-    def take(self, chunk: Chunk, turn: int) -> None:
+    def take(self, chunk: Chunk, walked: Walked | None) -> None:
         """Add one stretch."""
-        self._kl.take(chunk.p, chunk.to_last)
+        self._kl.take(chunk.softmax, chunk.to_last)
 
-    def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
+    def result(self, walked: Walked) -> dict[str, Float[Tensor, "loops tokens"]]:
         """Under ``kl_last``."""
-        return {self.name: self._kl.value()}
+        return {self.name: self._kl.value(walked.shares)}

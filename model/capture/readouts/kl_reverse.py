@@ -2,7 +2,11 @@
 
 from typing import ClassVar
 
-from ..readout import Chunk, StepwiseKL
+from jaxtyping import Float
+from torch import Tensor
+
+from ..divergence import StepwiseKL
+from ..readout import Chunk, Walked
 
 
 class KLReverse(StepwiseKL):
@@ -12,9 +16,13 @@ class KLReverse(StepwiseKL):
     title: ClassVar[str] = "KL(pₖ ‖ pₖ₋₁)"
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 2
-    turns: ClassVar[int] = 1
+    again: ClassVar[bool] = False
     always: ClassVar[bool] = False
 
-    def take(self, chunk: Chunk, turn: int) -> None:
+    def take(self, chunk: Chunk, walked: Walked | None) -> None:
         """Add one stretch."""
-        self.add(chunk.p[1:], -chunk.to_next)
+        self.add(chunk.softmax[1:], -chunk.to_next)
+
+    def result(self, walked: Walked) -> dict[str, Float[Tensor, "loops tokens"]]:
+        """Under ``kl_reverse``."""
+        return self.values(walked.shares[:, 1:])

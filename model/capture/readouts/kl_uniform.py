@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..readout import Batch, Chunk
+from ..divergence import RunningEntropy
+from ..readout import Batch, Chunk, Walked
 
 
 class KLUniform:
@@ -20,21 +21,22 @@ class KLUniform:
     title: ClassVar[str] = "KL(uniform ‖ pₖ)"
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 1
-    turns: ClassVar[int] = 1
+    again: ClassVar[bool] = False
     always: ClassVar[bool] = False
 
     def __init__(self, batch: Batch) -> None:
         self._entries = batch.vocabulary
-        zeros = torch.zeros(batch.features.shape[:2], dtype=batch.exact, device=batch.features.device)
-        self._log_p, self._entropy = zeros, zeros.clone()
+        self._logits = torch.zeros(batch.features.shape[:2], dtype=batch.exact, device=batch.features.device)
+        self._entropy = RunningEntropy()
 
-    def take(self, chunk: Chunk, turn: int) -> None:
+    def take(self, chunk: Chunk, walked: Walked | None) -> None:
         """Add one stretch."""
-        self._log_p += chunk.log_p.sum(dim=-1)
-        self._entropy -= torch.where(chunk.p > 0, chunk.p * chunk.log_p, 0.0).sum(dim=-1)
+        self._logits += chunk.logits.sum(dim=-1, dtype=self._logits.dtype)
+        self._entropy.take(chunk.softmax)
 
-    def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
+    def result(self, walked: Walked) -> dict[str, Float[Tensor, "loops tokens"]]:
         """Under ``kl_uniform`` and ``kl_uniform_reverse``; rounding never makes them negative."""
         log_v = math.log(self._entries)
-        forward, reverse = -log_v - self._log_p / self._entries, log_v - self._entropy
+        forward = walked.log_z - self._logits / self._entries - log_v
+        reverse = log_v - self._entropy.value(walked.shares)
         return {self.name: forward.clamp(min=0.0), "kl_uniform_reverse": reverse.clamp(min=0.0)}

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..readout import Batch, Chunk
+from ..readout import Batch, Chunk, Walked
 
 
 class LogProbabilityNext:
@@ -16,7 +16,7 @@ class LogProbabilityNext:
     title: ClassVar[str] = "log-probability of the next token"
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 1
-    turns: ClassVar[int] = 1
+    again: ClassVar[bool] = False
     always: ClassVar[bool] = True
     of_next_token: ClassVar[bool] = True  # left out of runs of masked language models
 
@@ -25,11 +25,11 @@ class LogProbabilityNext:
         shape = batch.features.shape[:2]
         self._value = torch.full(shape, torch.nan, dtype=batch.exact, device=batch.features.device)
 
-    def take(self, chunk: Chunk, turn: int) -> None:
+    def take(self, chunk: Chunk, walked: Walked | None) -> None:
         """Pick the tokens whose next one lies in this stretch."""
         here = torch.nonzero((self._targets >= chunk.start) & (self._targets < chunk.stop)).flatten()
-        self._value[:, here] = chunk.log_p[:, here, self._targets[here] - chunk.start]
+        self._value[:, here] = chunk.logits[:, here, self._targets[here] - chunk.start].to(self._value.dtype)
 
-    def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
+    def result(self, walked: Walked) -> dict[str, Float[Tensor, "loops tokens"]]:
         """Under ``log_probability_next``."""
-        return {self.name: self._value}
+        return {self.name: self._value - walked.log_z}

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..readout import Batch, Chunk
+from ..readout import Batch, Chunk, Walked
 
 _SHARE = 0.1
 
@@ -23,7 +23,7 @@ class MinPKL:
     title: ClassVar[str] = "KL(qₖ₋₁ ‖ qₖ), min-p"
     unit: ClassVar[str] = "nats"
     first_loop: ClassVar[int] = 2
-    turns: ClassVar[int] = 2
+    again: ClassVar[bool] = True
     always: ClassVar[bool] = False
 
     def __init__(self, batch: Batch) -> None:
@@ -34,19 +34,20 @@ class MinPKL:
         self._mass, self._log_sum = zeros, zeros.clone()
         self._cross = zeros[1:].clone()
 
-    def take(self, chunk: Chunk, turn: int) -> None:
-        """First the largest probability, then the sums of what is left of each entry."""
-        if turn == 0:
-            self._top = torch.maximum(self._top, chunk.log_p.amax(dim=-1))
+    def take(self, chunk: Chunk, walked: Walked | None) -> None:
+        """First the largest logit, then the sums of what is left of each entry."""
+        logits = chunk.logits.to(self._top.dtype)
+        if walked is None:
+            self._top = torch.maximum(self._top, logits.amax(dim=-1))
             return
-        unlikely = chunk.log_p < self._top[..., None] + math.log(_SHARE)
-        log_q = torch.where(unlikely, -math.log(self._entries), chunk.log_p)
+        unlikely = logits < self._top[..., None] + math.log(_SHARE)
+        log_q = torch.where(unlikely, -math.log(self._entries), logits - walked.log_z[..., None])
         q = log_q.exp()
         self._mass += q.sum(dim=-1)
         self._log_sum += log_q.sum(dim=-1)
         self._cross += (q[:-1] * (log_q[:-1] - log_q[1:])).sum(dim=-1)
 
-    def result(self) -> dict[str, Float[Tensor, "loops tokens"]]:
+    def result(self, walked: Walked) -> dict[str, Float[Tensor, "loops tokens"]]:
         """Under ``min_p_kl`` and ``min_p_kl_uniform``; rounding never makes them negative."""
         log_mass = self._mass.log()
         found = torch.full_like(self._mass, torch.nan)

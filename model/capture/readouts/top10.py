@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from ..readout import Batch, Chunk
+from ..readout import Batch, Chunk, Walked
 
 _COUNT = 10
 
@@ -18,25 +18,25 @@ class Top10:
     title: ClassVar[str] = "likeliest next tokens"
     unit: ClassVar[str] = ""
     first_loop: ClassVar[int] = 1
-    turns: ClassVar[int] = 1
+    again: ClassVar[bool] = False
     always: ClassVar[bool] = True
 
     def __init__(self, batch: Batch) -> None:
-        self._log_p: Tensor | None = None
+        self._logits: Tensor | None = None
         self._ids: Tensor | None = None
 
-    def take(self, chunk: Chunk, turn: int) -> None:
+    def take(self, chunk: Chunk, walked: Walked | None) -> None:
         """Merge the best of this stretch with the best so far."""
-        log_p, ids = chunk.log_p.topk(min(_COUNT, chunk.log_p.shape[-1]), dim=-1)
+        logits, ids = chunk.logits.topk(min(_COUNT, chunk.logits.shape[-1]), dim=-1)
         ids = ids + chunk.start
-        if self._log_p is not None and self._ids is not None:
-            log_p, ids = torch.cat([self._log_p, log_p], dim=-1), torch.cat([self._ids, ids], dim=-1)
-            log_p, order = log_p.topk(min(_COUNT, log_p.shape[-1]), dim=-1)
+        if self._logits is not None and self._ids is not None:
+            logits, ids = torch.cat([self._logits, logits], dim=-1), torch.cat([self._ids, ids], dim=-1)
+            logits, order = logits.topk(min(_COUNT, logits.shape[-1]), dim=-1)
             ids = ids.gather(-1, order)
-        self._log_p, self._ids = log_p, ids
+        self._logits, self._ids = logits, ids
 
-    def result(self) -> dict[str, Shaped[Tensor, "loops tokens n"]]:
+    def result(self, walked: Walked) -> dict[str, Shaped[Tensor, "loops tokens n"]]:
         """Under ``top10_id`` (int64) and ``top10_probability``."""
-        assert self._log_p is not None, "take() comes first"
+        assert self._logits is not None, "take() comes first"
         assert self._ids is not None, "take() comes first"
-        return {"top10_id": self._ids, "top10_probability": self._log_p.exp()}
+        return {"top10_id": self._ids, "top10_probability": (self._logits - walked.log_z[..., None]).exp()}
