@@ -71,7 +71,7 @@ class Batch:
     @cached_property
     def walked(self) -> Float[Tensor, "rows tokens width"]:
         """What every stretch of the head is multiplied with: features of the anchors, then changes to the next loop."""
-        return torch.cat([self.features[list(self.anchors)], self.to_next])
+        return torch.cat([*(self.features[row : row + 1] for row in self.anchors), self.to_next])
 
     @cached_property
     def finite(self) -> Bool[Tensor, "loops tokens"]:
