@@ -2,7 +2,7 @@
 
 import math
 
-from analysis.chart import Chart, Heatmap, Panel, Points, Rule
+from analysis.chart import Axis, Chart, Heatmap, Panel, Points, Rule
 from analysis.draw import layout
 from analysis.draw.plotly_axes import Area
 
@@ -14,8 +14,6 @@ TOP = 38
 
 _BELOW = 52
 """Pixels below a panel for the labels and the title of its axis."""
-_UPRIGHT = 75
-"""Pixels more where names stand upright below an axis."""
 _FREE = 14
 """Pixels between two rows beside that."""
 _TITLE = 20
@@ -29,6 +27,8 @@ _SPACE, _DISCS = 520, 460
 _ENTRY, _LETTER, _LEGEND = 55, 7, 900
 """Pixels of a legend entry beside its words, of a letter, and of a line on a page of usual width."""
 _LINE = 20
+_NAME = 14
+"""Letters of a name on an axis that are shown, where there are many."""
 
 _CELL, _BESIDE_CELLS = 34, 150
 """Pixels of a cell that has room for a word, and of what stands beside the cells."""
@@ -96,9 +96,17 @@ def _panel_height(chart: Chart) -> int:
 
 
 def _below(chart: Chart) -> int:
-    """Pixels that axes take below a row. Names may stand upright there."""
-    named = _rows(chart) > 1 and any(panel.x.ticks for panel in chart.panels)
-    return _BELOW + (_UPRIGHT if named else 0)
+    """Pixels that axes take below a row. Names may stand upright there; below the last row the drawing library makes room."""
+    return _BELOW + (max(_name_room(panel.x) for panel in chart.panels) if _rows(chart) > 1 else 0)
+
+
+def _name_room(axis: Axis) -> int:
+    """Pixels that the names on an axis take beyond one line: more lines, or their length where they do not fit side by side."""
+    lines = [label.split("\n") for _, label in axis.ticks or ()]
+    longest = [max(map(len, label)) for label in lines]
+    if _LETTER * (sum(longest) + len(longest)) > _LEGEND // ACROSS:
+        return _LETTER * min(max(longest), _NAME)
+    return _LINE * (max(map(len, lines), default=1) - 1)
 
 
 def _legend_below_first(chart: Chart) -> int:

@@ -1,6 +1,7 @@
 """Panels in rows: any number of them keeps its size, its distance and its place, on the screen and on paper."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,13 @@ def many(count: int, *, title: str = "stops < 0.5\nexits after 3 loops", legend:
     return Chart("many", "", tuple(panels), "", "", sample_charts.provenance())
 
 
+def named(count: int, *names: str) -> Chart:
+    """The same with names on the axes below."""
+    ticks = tuple((float(i), name) for i, name in enumerate(names))
+    made = many(count)
+    return replace(made, panels=tuple(replace(panel, x=Axis("name", ticks=ticks)) for panel in made.panels))
+
+
 def pixels(chart: Chart) -> list[tuple[float, float]]:
     """Lower and upper end of each panel's axis, in pixels above the lowest axis, without the legend's further lines."""
     made = figure_json(chart, dark=False)["layout"]
@@ -53,6 +61,18 @@ def test_a_legend_of_many_lines_takes_its_room_from_no_panel() -> None:
     short, long = (figure_json(many(10, legend=word), dark=False)["layout"] for word in ("", "exit: quite a long rule {}"))
     assert long["height"] - short["height"] >= 40
     assert long["yaxis"]["domain"] == short["yaxis"]["domain"]
+
+
+def test_rows_stand_apart_by_as_much_as_their_names_need() -> None:
+    def apart(chart: Chart) -> float:
+        made = figure_json(chart, dark=False)["layout"]
+        (low, high), (_, below) = made["yaxis"]["domain"], made["yaxis4"]["domain"]
+        return 200 * (low - below) / (high - low)  # an axis has 200 pixels below its title
+
+    plain = apart(named(6))
+    assert apart(named(6, *map(str, range(1, 17, 2)), "never")) == pytest.approx(plain, abs=0.5)
+    assert apart(named(6, "h[1]\nto\nh[2]", "h[2]")) == pytest.approx(plain + 40, abs=0.5)
+    assert plain + 60 < apart(named(6, *["a long name"] * 9)) < plain + 110
 
 
 @pytest.mark.parametrize("venue", theme.VENUES)
