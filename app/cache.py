@@ -61,16 +61,24 @@ def shelf() -> Shelf:
 
 
 def obtain(
-    request: study.Request, kept: Shelf, *, progress: Callable[[str, float], None], cancel: Callable[[], bool]
+    request: study.Request,
+    kept: Shelf,
+    *,
+    progress: Callable[[str, float], None],
+    cancel: Callable[[], bool],
+    each: str = "prompt",
 ) -> study.Run:
-    """The run of a resolved request: prompts that are on the shelf come from there, the others are run one by one."""
+    """The run of a resolved request: prompts that are on the shelf come from there, the others are run one by one.
+
+    ``each`` is what a prompt is to the reader.
+    """
     many = len(request.prompts)
     runs: list[study.Run] = []
     for number in range(many):
         single = request.for_prompt(number)
         found = kept.get(single)
         if found is None:
-            found = study.run(single, progress=_of_many(progress, number, of=many), cancel=cancel)
+            found = study.run(single, progress=_of_many(progress, f"{each} {number + 1}", number, of=many), cancel=cancel)
             kept.put(single, found)
         runs.append(found)
     return study.Run(request=request.to_json(), trajectories=tuple(t for run in runs for t in run.trajectories))
@@ -82,9 +90,9 @@ def found(request: study.Request, kept: Shelf) -> tuple[tuple[study.Prompt, stud
     return tuple((prompt, run) for prompt, run in each if run is not None)
 
 
-def _of_many(progress: Callable[[str, float], None], number: int, *, of: int) -> Callable[[str, float], None]:
+def _of_many(progress: Callable[[str, float], None], which: str, number: int, *, of: int) -> Callable[[str, float], None]:
     def tell(stage: str, fraction: float) -> None:
-        progress(stage if of == 1 else f"prompt {number + 1} of {of}: {stage}", (number + fraction) / of)
+        progress(stage if of == 1 else f"{which} of {of}: {stage}", (number + fraction) / of)
 
     return tell
 

@@ -157,8 +157,8 @@ def record(
     if not needed.fits:
         raise study.MemoryLimit(needed.sentence())
     try:
-        run, count = cache.obtain(request, kept, progress=progress, cancel=cancel), len(request.prompts)
-        return Recorded(text, base, run, request.key(), card.flops, count)
+        run = cache.obtain(request, kept, progress=progress, cancel=cancel, each="window")
+        return Recorded(text, base, run, request.key(), card.flops, len(request.prompts))
     except study.Cancelled as cancelled:
         raise _interrupted(text, base, request, card.flops, kept=kept) from cancelled
 

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.chart import Axis, Chart, Line, Panel, Role, Rule
+from analysis.chart import Axis, Chart, Line, Panel, Role, Rule, View
+from analysis.charts.rule import RuleChart
 from analysis.draw import layout, theme
 from analysis.draw.matplotlib import figure
 from analysis.draw.plotly import figure_json
+from analysis.exit_rule import exit_rules
 from tests.analysis import sample_charts
+from tests.toys import toy_run
 
 COUNTS = (1, 2, 3, 4, 6, 7, 10, 21)
 
@@ -89,6 +92,16 @@ def test_a_figure_for_paper_fits_its_page_and_its_words_do_not_overlap(count: in
         assert apart
     plots: list[Any] = [ax.get_window_extent() for ax in made.axes]
     assert min(box.height / made.dpi for box in plots) > 0.6
+
+
+def test_every_threshold_stands_above_its_panel_and_in_no_legend() -> None:
+    rules = tuple(kind() for kind in exit_rules().values())
+    made = figure_json(RuleChart().build(View(run=toy_run(), block=2, rules=rules)), dark=False)
+    titles = [note["text"] for note in made["layout"]["annotations"] if note["text"].startswith("stops ")]
+    assert len(titles) >= 15
+    assert all("exit" in title or "undefined" in title for title in titles)
+    assert not any("stops" in shape.get("label", {}).get("text", "") for shape in made["layout"]["shapes"])
+    assert not any("stops" in trace["name"] for trace in made["data"])
 
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
