@@ -244,9 +244,9 @@ def _calibrate(
 
 def _live(folder: Path, reached: Sequence[Reached], post_hoc: study.Run, block: int) -> int:
     try:
-        found = lived(reached, post_hoc, block)
+        found = lived(reached, post_hoc, block, folder / "live-parts")
     except KeyboardInterrupt:
-        sys.stderr.write("loopscope: stopped; of the live runs nothing was kept.\n")
+        sys.stderr.write("loopscope: stopped; kept the live windows that are done, and the same command goes on from there.\n")
         return STOPPED_BY_USER
     sys.stdout.write(f"\nLive, leaving this block alone early:\n{aligned(live_summary(found))}\n")
     _write(folder / "live.csv", LIVE_HEADER, live_rows(found))

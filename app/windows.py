@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,22 @@ def recorded(request: study.Request, folder: Path, *, overwrite: bool) -> Iterat
     show = ProgressBar(len(request.prompts))
     try:
         for number in range(len(request.prompts)):
-            part, one = folder / f"{number:04d}", request.for_prompt(number)
-            found = _there(part, one)
-            if found is None:
-                found = study.run(one, progress=show.prompt(number))
-                _save(found, part)
+            tell = show.prompt(number)
+            found = window(request, number, folder, run=lambda one, tell=tell: study.run(one, progress=tell))
             yield from found.trajectories
     finally:
         show.close()
+
+
+def window(request: study.Request, number: int, folder: Path, *, run: Callable[[study.Request], study.Run]) -> study.Run:
+    """One prompt of a resolved request, as an earlier call has left it in ``folder``, or run and saved there."""
+    part, one = folder / f"{number:04d}", request.for_prompt(number)
+    found = _there(part, one)
+    if found is None:
+        found = run(one)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        _save(found, part)
+    return found
 
 
 def done(folder: Path) -> int:

@@ -100,6 +100,56 @@ def test_calibrated_rules_run_live_beside_their_post_hoc_reading(call: Call, tmp
     assert float(kl["tokens_per_second"]) > 0
 
 
+def test_a_stopped_live_part_goes_on_with_the_window_it_was_at(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(__file__).parent.parent / "data" / "huginn-real"
+    words, out = tmp_path / "text.txt", tmp_path / "out"
+    words.write_text("KING RICHARD: O, the man", encoding="utf-8")
+    asked = (
+        "--checkpoint",
+        folder,
+        "--text",
+        words,
+        "--tokens",
+        20,
+        "--window",
+        10,
+        "--loops",
+        5,
+        "--points",
+        4,
+        "--format",
+        "csv",
+    )
+    rules = ("--rules", "fixed_k,step_norm", "--calibrate", "budget=3", "--live", "--out", out)
+    made: list[str] = []
+    really = study.generate
+
+    def generate(request: Any, decoding: Any, exit_: Any, **told: Any) -> Any:
+        if len(made) == 3:
+            made.append("stopped")
+            raise KeyboardInterrupt
+        made.append(exit_.words)
+        return really(request, decoding, exit_, **told)
+
+    monkeypatch.setattr(study, "generate", generate)
+    code, _, error = call(*asked, *rules)
+    assert code == 130
+    assert "kept the live windows that are done" in error
+    assert not (out / "live.csv").exists()
+    first = made[:3]
+    code, _, _ = call(*asked, *rules)
+    assert code == 0
+    assert len(made) == 5  # one window of the second rule, of two rules with two windows each
+    assert [word.split(" (")[0] for word in [*first, made[4]]] == ["fixed k", "fixed k", "step norm", "step norm"]
+    before = rows(out / "live.csv")
+    code, _, _ = call(*asked, *rules)
+    assert code == 0
+    assert len(made) == 5
+    assert rows(out / "live.csv") == before  # the milliseconds too: they were measured once
+
+
 def test_the_bundled_demo_for_real(call: Call, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = (
