@@ -14,6 +14,7 @@ from analysis.headline_plan import FIXED, FULL, PAPER, VARIANTS
 
 _START, _STOP = "<!-- headline: made by python -m analysis.headline -->", "<!-- end of headline -->"
 _REFERENCE = "acceleration"
+_RESAMPLES = 10_000  # ends of intervals that decide something should not move by chance
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ def _difference(rows: Sequence[Record], others: Sequence[Record] | None) -> tupl
         raise ValueError(f"{rows[0].rule} and {others[0].rule} on {rows[0].model} were measured on different windows.")
     sums = np.array([[sum(a.loss) - sum(b.loss) for a, b in zip(rows, others, strict=True)]])
     tokens = np.array([float(len(record.loss)) for record in rows])
-    lower, upper = interval(resampled_means(sums, tokens, resamples(len(rows))))[:, 0]
+    drawn = resampled_means(sums, tokens, resamples(len(rows), count=_RESAMPLES))
+    lower, upper = interval(drawn)[:, 0]
     return float(sums.sum() / tokens.sum()), float(lower), float(upper)
 
 
