@@ -18,7 +18,8 @@ class KLDifferenceExit(RuleBase):
     A variant of the two-scale paper's public code (tomoqt/Latent_ttc). The paper compares the KL itself, per token, as
     Geiping et al. do; this one compares its *change*, sums it over the prompt (so it grows with the prompt's length)
     and stops all tokens together. Its diagnostics take the reverse direction, KL(p_k || p_(k-1)), through the logit
-    lens. Positions that are undefined at one of the two loops are left out. No default is published; this one
+    lens. Positions that are undefined at one of the two loops are left out. In a live run a token is inside the block
+    alone, so that the sum is over that token. No default is published; this one
     makes the bundled demo spend as many loops as the KL rule does at 5e-4, on prompts of 128 tokens.
     """
 

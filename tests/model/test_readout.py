@@ -138,6 +138,17 @@ def test_what_is_not_finite_at_one_loop_leaves_the_others_alone() -> None:
         assert np.isnan(found[name][bad]).all()
 
 
+def test_a_loop_that_leaps_far_out_costs_the_loops_before_it_no_digit() -> None:
+    features, head, targets = case(vocabulary=300)
+    features[6] *= 1e6
+    found = decode(features, head, targets, quantities=list(readouts().values()))
+    log_p = (features.double() @ head.double().T).log_softmax(-1)
+    others = [k for k in range(12) if k != 6]
+    np.testing.assert_allclose(found["entropy"][others], -(log_p.exp() * log_p).sum(-1)[others].numpy(), rtol=1e-4, atol=1e-6)
+    wanted = log_p[:, torch.arange(5), targets].numpy()
+    np.testing.assert_allclose(found["log_probability_next"][others], wanted[others], rtol=1e-5)
+
+
 def test_a_prediction_that_is_almost_certain_keeps_its_digits() -> None:
     head = torch.eye(300)
     features = torch.zeros(2, 1, 300)
