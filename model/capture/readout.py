@@ -17,7 +17,7 @@ from .registry import collect
 _SHORTEST = 2048  # entries of the vocabulary that a stretch has at least, or all
 _CELLS = 524_288  # loops x tokens x entries held at once: in float32 two megabytes an array, which caches hold
 _WEIGHTS = 16_000_000  # numbers of the head held at once in float32, 64 MB
-_ANCHORS_APART, _LONGER = 8, 8.0
+_ANCHORS_APART, _LARGER = 8, 8.0
 _SURE = 1.1  # sum of exponentials below which the largest stands almost alone
 _NEVER_SAID = -1e4  # stands for minus infinity: its probability is 0 and differences with it are finite
 
@@ -64,11 +64,11 @@ class Batch:
 
         So the changes, which must be products of their own too, cost no second product. A row is a few changes away
         from its anchor, and adding them up rounds no more than a product does. Where something is not finite, or features
-        on the way are much longer than a row's own, every row stands for itself.
+        on the way are much larger than a row's own, every row stands for itself.
         """
-        loops, length = len(self.features), torch.linalg.vector_norm(self.features, dim=-1)
+        loops, size = len(self.features), self.features.abs().amax(dim=-1)
         alike = bool(self.finite.all()) and not any(
-            bool((length[ahead:] > _LONGER * length[:-ahead]).any()) for ahead in range(1, min(loops, _ANCHORS_APART))
+            bool((size[ahead:] > _LARGER * size[:-ahead]).any()) for ahead in range(1, min(loops, _ANCHORS_APART))
         )
         return tuple(range(loops - 1, -1, -_ANCHORS_APART if alike else -1))
 
