@@ -97,7 +97,8 @@ def adapted(trajectory: Trajectory, block: int, quantity: str) -> Float64[np.nda
     trace = trajectory.blocks[block]
     if ("block", quantity) not in trace.readouts:
         raise MissingReadout(
-            f"This run did not record the adapted input of block {trace.name}; run again with --record adapted_input."
+            f"This run did not record the adapted input of block {trace.name}; run again with this rule chosen, or with "
+            "--record adapted_input."
         )
     return trace.readouts["block", quantity].astype(np.float64)
 

@@ -243,5 +243,6 @@ def _not_asked(block: str, quantity: str, record: str) -> str:
             f"This run has no readout {quantity!r} for block {block}: its kind of model has none, or an older version ran it."
         )
     return (
-        f"This run did not record {quantity!r} for block {block}; run again with --record {record} (in record(): quantities=)."
+        f"This run did not record {quantity!r} for block {block}; run again with this rule chosen, or with --record {record} "
+        "(in record(): quantities=)."
     )

@@ -48,5 +48,5 @@ def floor_words(rule: ExitRule, floor: float, dtype: str) -> str:
         return ""
     return (
         f"{condition(rule, digits=3)} lies below {floor:.2g}, where scores are mostly rounding of {dtype}; "
-        "run in float32, or take a larger threshold."
+        f"{'' if dtype == 'float32' else 'run in float32, or '}take a larger threshold."
     )

@@ -5,6 +5,7 @@ import logging
 import streamlit as st
 
 from analysis import study
+from analysis.needs import quantities_of
 from app import cache, marked, state, wanted, watch
 from app.markdown import literal
 from app.settings import Settings, run_settings
@@ -17,13 +18,15 @@ def sidebar(*, rules_open: bool) -> None:
     """Draw the sidebar, take over finished runs and start new ones. ``rules_open`` unfolds the exit rules."""
     state.settle()
     with st.sidebar:
-        settings = run_settings()
-        if settings.complete:
+        settings, known, needed = run_settings(), state.rules_known(), quantities_of(state.rules())
+        if settings.complete and known:
             state.open_first(settings.request, folder=wanted.folder() if wanted.source() == "folder" else "")
         _run_buttons(settings)
         if state.shown() is not None:
             _selection()
         marked.rules(opened=rules_open)
+        if not known or quantities_of(state.rules()) != needed:
+            st.rerun()  # a run records what the marked rules read, and they have just said it
         with st.container(key="run_counter"):
             st.caption(f"runs: {state.runs()}", help="Runs of the model in this session. Moving a slider adds none.")
 

@@ -178,6 +178,11 @@ def keep_rules(rules: tuple[ExitRule, ...]) -> None:
     put("_rules", rules)
 
 
+def rules_known() -> bool:
+    """Whether the widgets have said which rules are marked: not before the end of a session's first pass."""
+    return get("_rules") is not None
+
+
 def rules() -> tuple[ExitRule, ...]:
     """The exit rules that are marked, with their thresholds."""
     held = get("_rules")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, cast
 
 from analysis import study
+from analysis.needs import quantities_of
 from analysis.prompts import parse_ids, read_prompts
 from app import cache, chosen, link, reading, state
 from app import job as jobs
@@ -63,6 +64,7 @@ def request() -> study.Request:
                 states=not get("no_states", False),
             ),
             named=named_block(),
+            quantities=quantities_of(state.rules()),
         )
     )
 

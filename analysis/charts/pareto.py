@@ -85,7 +85,10 @@ class ParetoChart:
                 "run again with prompts of at least 2 tokens and a lens that reads the last looped block (--lens coda)."
             )
         if self.x == "flops" and np.isnan(swept[0].fixed.flops).all():
-            raise ChartError("What the loops cost is not known for this run; `loopscope sweep` reads it from the checkpoint.")
+            raise ChartError(
+                "What the loops cost is not known for this run: it is read from the checkpoint when a text is swept, with "
+                "Sweep on the page or by loopscope sweep."
+            )
 
     def _null(self, one: Swept) -> tuple[Mark, ...]:
         """Fixed depths, and what hindsight would give."""

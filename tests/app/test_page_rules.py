@@ -104,6 +104,21 @@ def test_a_threshold_between_the_steps_of_the_slider_comes_back_from_its_link() 
     assert odd.select_slider(key="step_norm.threshold").value == default_rules()["step_norm"]().threshold
 
 
+def test_run_records_what_the_marked_rules_read_also_from_a_link() -> None:
+    page = pages.opened()
+    page.switch_page("views/exit_rules.py").run()
+    pages.mark_rules(page, ["min_p_kl", "adapted_acceleration", "step_norm"])
+    assert any("did not record" in warning.value for warning in page.warning)
+    assert "Changed since the run on screen" in pages.captions(page)
+    pages.pressed_run(page)
+    assert not page.exception
+    assert not any("did not record" in warning.value for warning in page.warning)
+    assert page.session_state["_shown"].request.quantities == ("adapted_input", "min_p_kl")
+    link = pages.finished(pages.opened(**{"rules.divergence": exit_rules()["min_p_kl"].title}))
+    assert not link.exception
+    assert "min_p_kl" in link.session_state["_shown"].request.quantities
+
+
 def test_the_page_counts_exits_says_on_which_terms_and_offers_both_scopes() -> None:
     page = pages.opened()
     page.switch_page("views/exit_rules.py").run()
