@@ -15,14 +15,21 @@ _POLL_SECONDS = 0.8
 
 
 def sidebar(*, rules_open: bool) -> None:
-    """Draw the sidebar, take over finished runs and start new ones. ``rules_open`` unfolds the exit rules."""
+    """Draw the sidebar, take over finished runs and start new ones. ``rules_open`` unfolds the exit rules.
+
+    Each part has a container of its own, so that it keeps its place whatever stands above it: a widget whose place changes
+    is made anew in the browser, and while the old one goes, its tie to the link is cut (Streamlit 1.67).
+    """
     state.settle()
     with st.sidebar:
-        settings, known, needed = run_settings(), state.rules_known(), quantities_of(state.rules())
+        known, needed = state.rules_known(), quantities_of(state.rules())
+        with st.container():
+            settings = run_settings()
         if settings.complete and known:
             state.open_first(settings.request, folder=wanted.folder() if wanted.source() == "folder" else "")
-        _run_buttons(settings)
-        if state.shown() is not None:
+        with st.container():
+            _run_buttons(settings)
+        with st.container():
             _selection()
         marked.rules(opened=rules_open)
         if not known or quantities_of(state.rules()) != needed:

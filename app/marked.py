@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from analysis.exit_rule import ExitRule, ExitRuleClass, Family, default_rules, exit_rules, exit_rules_by_family
 from analysis.score_levels import HIGHEST, level_of, threshold_at
@@ -32,7 +33,8 @@ def rules(*, opened: bool) -> None:
         with st.popover("Choose rules", icon=":material/checklist:", width="stretch", key="choose_rules"):
             st.caption("Marked at first: the three that the two-scale paper compares.")
             names = [name for family in get_args(Family) for name in _marked(family)]
-        state.keep_rules(tuple(_settings(exit_rules()[name]) for name in names))
+        places = {name: st.container() for name in exit_rules_by_family()}  # a rule keeps its place whatever else is marked
+        state.keep_rules(tuple(_settings(exit_rules()[name], places[name]) for name in names))
 
 
 def apply(rule: ExitRule, threshold: float) -> None:
@@ -81,9 +83,9 @@ def _follow_old_link() -> None:
     link.drop(_OLD_QUERY)
 
 
-def _settings(kind: ExitRuleClass) -> ExitRule:
+def _settings(kind: ExitRuleClass, place: DeltaGenerator) -> ExitRule:
     """Sliders and numbers of one rule, made from its own fields, and the rule that they describe."""
-    with st.container(key=f"rule_{kind.name}", gap="small"):
+    with place, st.container(key=f"rule_{kind.name}", gap="small"):
         st.markdown(f"**{kind.title}** &nbsp; {literal(kind.formula)}", help=f"{kind.source}. Post hoc.")
         quantile = st.container()
         steps = steps_with(kind, state.threshold_of(kind.name))

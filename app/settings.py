@@ -57,8 +57,10 @@ def run_settings() -> Settings:
         return Settings()
     first = study.bundled_request()
     suggested.place()
-    trouble = _prompt(first)
-    below = checkpoint.field(first)
+    with st.container():
+        trouble = _prompt(first)
+    with st.container():
+        below = checkpoint.field(first)
     left, right = st.columns(2)
     with left:
         st.text_input(

@@ -69,7 +69,8 @@ def main() -> None:
     page = st.navigation(pages, position="top")
     calibration.settle()
     controls.sidebar(rules_open=page.url_path in ("exit_rules", "trade_off"))
-    header.header(page.title)
+    with st.container():
+        header.header(page.title)
     page.run()
 
 

@@ -127,6 +127,10 @@ def _request(
     if arguments.tokens < 2 or (arguments.window is not None and arguments.window < 2):
         given = f"--window {arguments.window}" if arguments.tokens >= 2 else f"--tokens {arguments.tokens}"
         raise OptionError(f"{given} was given; a prediction needs at least 2 tokens.")
+    if arguments.window is not None and arguments.window > card.context:
+        raise OptionError(
+            f"--window {arguments.window} was given and the model's context is {card.context} tokens; give at most that."
+        )
     words = text.read_text(encoding="utf-8", errors="replace")
     check_words(words, text)
     ids, _ = study.tokenize(arguments.checkpoint, words, named=named_block(arguments))

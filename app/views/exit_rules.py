@@ -20,7 +20,8 @@ def render() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="options_rule"):
         rule = fields.instance(chart_builders()["rule"], prefix="rule")
         calibration.button()
-    calibration.outcome()
+    with st.container():
+        calibration.outcome()
     watch.settle(text.JOB)
     watch.mention(text.JOB, "A sweep is on its way on the page Trade-off. What needs the model here waits for its turn.")
     panel(Plot("rule", rule))

@@ -31,12 +31,16 @@ def render() -> None:
     st.caption(f"{EQUAL_TERMS} {LAST_BLOCK} Everything here is post hoc.")
     if watch.settle(text.JOB) is not None:
         st.rerun()  # as buttons and notes were drawn for the state before
-    _controls()
-    watch.follow(text.JOB)
-    calibration.mention()
-    live_part.mention()
+    with st.container():
+        _controls()
+    with st.container():
+        watch.follow(text.JOB)
+        calibration.mention()
+        live_part.mention()
     recorded: text.Recorded | None = watch.result(text.JOB)
-    shown, view = _on_screen(recorded)
+    notes = st.container()  # so that what follows keeps its place, as in the sidebar
+    with notes:
+        shown, view = _on_screen(recorded)
     if shown is None or view is None:
         return
     try:
@@ -44,8 +48,9 @@ def render() -> None:
     except KNOWN_ERRORS as error:
         st.info(literal(str(error)), icon=":material/info:")
         return
-    for sentence in found.missing:
-        st.warning(literal(sentence), icon=":material/warning:")
+    with notes:
+        for sentence in found.missing:
+            st.warning(literal(sentence), icon=":material/warning:")
     with st.container(horizontal=True, vertical_alignment="bottom", key="options_pareto"):
         builder = fields.instance(chart_builders()["pareto"], prefix="pareto", options={"x": _COSTS, "y": _QUALITIES})
     panel_of(Plot("pareto", builder), replace(view, swept=found.swept), shown)

@@ -302,6 +302,7 @@ def test_an_inner_block_has_exits_and_no_quality(call: Call, runs: Runs, text: P
     ("words", "sentence"),
     [
         (("--live",), "--live was given without --calibrate"),
+        (("--window", 5000), "--window 5000 was given and the model's context is 128 tokens"),
         (("--looped-block", 7), "blocks 0 to 2"),
         (("--rules", "nothing"), "choose from"),
         (("--rules", "learned_gate"), "needs a learned exit gate"),
